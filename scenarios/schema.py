@@ -1,0 +1,114 @@
+"""The scenario: one trace, one fleet, two or more arms, the SLOs and margins they are judged by."""
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from dispatch.config import PolicyConfig, Section, WaitConfig
+from sim.config import (
+    DoorConfig,
+    EngineConfig,
+    FaultConfig,
+    FleetConfig,
+    ModelConfig,
+    TelemetryConfig,
+    TransferConfig,
+)
+
+
+class TraceConfig(Section):
+    """Which history is replayed, and which part of it."""
+
+    source: str = "generated:azure-2023-conv"
+    """A path, the name of a public trace, or ``generated:NAME``."""
+    format: str | None = None
+    start_s: float = Field(default=0.0, ge=0)
+    duration_s: float | None = Field(default=None, gt=0)
+    limit: int | None = Field(default=None, ge=1)
+    scale: float = Field(default=1.0, gt=0)
+    """Rate by superposition (> 1) or thinning (< 1); time is never squeezed."""
+    resample: Literal["blocks", "none"] = "blocks"
+    """Replicates after the first are block-resampled traces, identical in all arms."""
+    block_s: float = Field(default=60.0, gt=0)
+    synth: dict[str, Any] = Field(default_factory=dict)
+    """Parameters of a generated trace."""
+
+
+class TrafficConfig(Section):
+    """Mixes that fill columns a trace lacks, keyed per request; shares are normalised."""
+
+    precision: dict[str, float] = Field(default_factory=dict)
+    kernel_hint: dict[str, float] = Field(default_factory=dict)
+    model_hint: dict[str, float] = Field(default_factory=dict)
+
+
+class ArmConfig(Section):
+    """One way of serving: door + policy + engine (+ telemetry, + another fleet)."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
+    title: str = ""
+    door: DoorConfig = DoorConfig()
+    policy: PolicyConfig = PolicyConfig()
+    engine: EngineConfig = EngineConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
+    fleet: FleetConfig | None = None
+
+
+class SloConfig(Section):
+    """Service-level objectives, judged over offered requests; None is not asked."""
+
+    ttft_p99_s: float | None = Field(default=None, gt=0)
+    tpot_p99_s: float | None = Field(default=None, gt=0)
+    e2e_p99_s: float | None = Field(default=None, gt=0)
+    oom_rate: float | None = Field(default=None, ge=0, le=1)
+    error_rate: float | None = Field(default=None, ge=0, le=1)
+
+
+class MarginConfig(Section):
+    """Non-inferiority margins: how much worse still counts as no worse."""
+
+    p99_ratio: float = Field(default=1.02, ge=1)
+    oom_rate_points: float = Field(default=0.01, ge=0)
+    """Percentage points of the OOM rate."""
+
+
+class Scenario(Section):
+    """A whole comparison. ``[defaults]`` of a file is merged under every arm before validation."""
+
+    schema_version: Literal[1] = 1
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
+    title: str = ""
+    reasoning: str = ""
+    """Why load and fleet are what they are; printed in the report."""
+    story_inputs: tuple[str, ...] = ()
+    """Keys whose values are taken from the account under test."""
+    seed: int = 20230701
+    replicates: int = Field(default=5, ge=1)
+    confidence: float = Field(default=0.95, gt=0.5, lt=1)
+    trace: TraceConfig = TraceConfig()
+    traffic: TrafficConfig = TrafficConfig()
+    model: ModelConfig = ModelConfig()
+    fleet: FleetConfig
+    wait: WaitConfig = WaitConfig()
+    transfer: TransferConfig = TransferConfig()
+    faults: tuple[FaultConfig, ...] = ()
+    max_tokens_default: int = Field(default=1024, ge=1)
+    drain_s: float = Field(default=60.0, ge=0)
+    utilisation_window_s: float = Field(default=1.0, gt=0)
+    slo: SloConfig = SloConfig()
+    margins: MarginConfig = MarginConfig()
+    baseline: str = ""
+    """Arm that the others are compared with; the first where empty."""
+    candidate: str = ""
+    """Arm that the verdict is about; the second where empty."""
+    arms: tuple[ArmConfig, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _names_are_unique_and_known(self) -> "Scenario":
+        names = [arm.name for arm in self.arms]
+        if len(set(names)) < len(names):
+            raise ValueError(f"arm names repeat: {', '.join(names)}")
+        for key in ("baseline", "candidate"):
+            if (named := getattr(self, key)) and named not in names:
+                raise ValueError(f"{key} {named!r} is no arm; arms are {', '.join(names)}")
+        return self

@@ -1,0 +1,1 @@
+"""One module a verb; each imports what it needs inside its commands: `--help` stays fast."""
