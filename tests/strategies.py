@@ -1,0 +1,1 @@
+"""Hypothesis strategies of the whole house, a heading a room."""
