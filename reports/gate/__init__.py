@@ -1,0 +1,1 @@
+"""The statistics and the wording of `zerolayer gate`; scenarios.gate runs the measurements."""

@@ -1,0 +1,1 @@
+"""`zerolayer gate`: exact simulation, work counters, and paired wall clock of two commits."""

@@ -1,0 +1,249 @@
+"""The harness that a fresh process runs on either side of a pair; always head's own copy.
+
+Reads words from stdin, answers one JSON line each: ``ready`` (hash of the decision stream),
+``warm``, ``profile`` (nanoseconds of every decision, collector off), ``cpu`` (thread CPU of a
+pass, collector on), ``counters`` (candidates and allocations per decision).
+"""
+
+import gc
+import hashlib
+import importlib
+import json
+import random
+import statistics
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+DEVICES = 64
+DECISIONS = 500
+SEED = 7
+LIVE = 24  # requests in flight before the oldest finishes
+SAMPLE_EVERY = 8  # decisions between two telemetry samples
+
+Event = tuple[str, float, tuple[float, ...]]
+
+
+def use_tree(tree: Path) -> None:
+    """Make *tree* the place that imports come from; a foreign tree borrows this core."""
+    ours = (tree / "dispatch" / "dispatcher.py").exists()
+    home = Path(__file__).resolve().parents[2]
+    sys.path[:0] = [str(tree)] if ours else [str(tree), str(tree / "src"), str(home)]
+    core = importlib.import_module("dispatch.dispatcher")
+    found = Path(core.__file__ or "").resolve()
+    wanted = (tree if ours else home).resolve()
+    if not found.is_relative_to(wanted):
+        raise ImportError(f"dispatch was imported from {found}, not from {wanted}")
+
+
+def load_policy(tree: Path, name: str, params: Mapping[str, Any]) -> Any:
+    """Return the policy *name*: an entry point declared in the tree, else a registered one."""
+    project = tree / "pyproject.toml"
+    declared: dict[str, str] = {}
+    if project.exists():
+        table = tomllib.loads(project.read_text()).get("project", {}).get("entry-points", {})
+        declared = table.get("zerolayer.policies", {})
+    if name in declared:
+        module, _, attribute = declared[name].partition(":")
+        return getattr(importlib.import_module(module), attribute)(**params)
+    registry = importlib.import_module("dispatch.registry")
+    return registry.policy(name, dict(params), seed=SEED)
+
+
+def record_stream() -> list[Event]:
+    """Return the decision stream: samples, submissions, starts and finishes, in order."""
+    draw = random.Random(SEED)
+    events: list[Event] = []
+    now = 0.0
+    for i in range(DECISIONS):
+        now += draw.expovariate(2000.0)
+        if i % SAMPLE_EVERY == 0:
+            for device in range(DEVICES):
+                free = draw.uniform(4e9, 40e9)
+                sample = (
+                    free,
+                    free * draw.uniform(0.3, 1),
+                    draw.uniform(8e-6, 3e-5),
+                    draw.random(),
+                )
+                events.append(("sample", now, (device, *sample)))
+        prompt, output = int(draw.lognormvariate(6.6, 1)) + 1, draw.randint(16, 1024)
+        events.append(("submit", now, (i, min(prompt, 3000), output)))
+        if i >= 1:
+            events.append(("started", now, (i - 1,)))
+        if i >= LIVE:
+            events.append(("finished", now, (i - LIVE,)))
+    return events
+
+
+class Harness:
+    """Replays the stream through a new dispatcher each pass."""
+
+    def __init__(self, job: Mapping[str, Any]) -> None:
+        self.tree = Path(job["tree"])
+        self.job = job
+        use_tree(self.tree)
+        self.events = record_stream()
+        self.hash = hashlib.sha256(repr(self.events).encode()).hexdigest()
+        self.request = importlib.import_module("dispatch.request").Request
+        self.passes = 0
+        self.candidates = 0.0
+
+    def dispatcher(self) -> tuple[Any, Any, Any, list[float]]:
+        """Return (dispatcher, graph, journal, clock cell), all new."""
+        graph_module = importlib.import_module("dispatch.graph")
+        journal_module = importlib.import_module("dispatch.journal")
+        devices = [
+            graph_module.DeviceInfo(
+                name=f"gpu{i}",
+                pool=f"pool{i % 4}",
+                gpu="H100-80G",
+                gpus=1 + i % 2,
+                weight=1 + i % 3,
+                total_bytes=80e9,
+                kv_bytes_per_token=131072.0,
+                reserve_output=True,
+                capacity_tokens=300_000,
+            )
+            for i in range(DEVICES)
+        ]
+        graph = graph_module.TopologyGraph(devices)
+        clock = [0.0]
+        journal = journal_module.Journal(self.count, arm="gate", replicate=0)
+        policy = load_policy(self.tree, self.job["policy"], self.job["params"])
+        core = importlib.import_module("dispatch.dispatcher")
+        made = core.Dispatcher(
+            policy, graph, lambda: clock[0], journal=journal, hold_limit=DECISIONS, seed=SEED
+        )
+        return made, graph, journal, clock
+
+    def count(self, table: str, columns: Mapping[str, Any]) -> None:
+        """Journal sink: keeps the mean number of candidates of the decisions."""
+        if table == "decisions":
+            self.candidates = statistics.fmean(float(c) for c in columns["candidates"])
+
+    def run(self, on_submit: Callable[[Any, Any], None]) -> None:
+        """Run one pass; *on_submit* is handed the dispatcher and the request."""
+        made, graph, journal, clock = self.dispatcher()
+        request = self.request
+        for kind, now, args in self.events:
+            clock[0] = now
+            if kind == "submit":
+                asked = request(int(args[0]), now, int(args[1]), int(args[2]))
+                on_submit(made, asked)
+            elif kind == "sample":
+                device, free, block, ring, pcie = args
+                graph.observe_memory(int(device), free, block, now)
+                graph.observe_ring(int(device), ring, now)
+                graph.observe_pcie(int(device), pcie, now)
+            else:
+                getattr(made, kind)(int(args[0]))
+        journal.close()
+
+    def profile(self) -> list[int]:
+        """Return the nanoseconds of every decision of one pass, the collector off."""
+        times: list[int] = []
+        slow = self.slowness()
+        clock = time.perf_counter_ns
+
+        def timed(made: Any, asked: Any) -> None:
+            start = clock()
+            made.submit(asked)
+            took = clock() - start
+            extra = slow(len(times))
+            if extra:
+                until = start + int(took * (1 + extra))
+                while clock() < until:
+                    pass
+                took = clock() - start
+            times.append(took)
+
+        gc.collect()
+        gc.disable()
+        try:
+            self.run(timed)
+        finally:
+            gc.enable()
+        return times
+
+    def cpu(self) -> int:
+        """Return the thread CPU nanoseconds of the submissions of one pass, the collector on."""
+        total = 0
+        index = 0
+        slow = self.slowness()
+        cpu = time.thread_time_ns
+        clock = time.perf_counter_ns
+
+        def timed(made: Any, asked: Any) -> None:
+            nonlocal total, index
+            begin, start = cpu(), clock()
+            made.submit(asked)
+            took = clock() - start
+            extra = slow(index)
+            if extra:
+                until = start + int(took * (1 + extra))
+                while clock() < until:
+                    pass
+            total += cpu() - begin
+            index += 1
+
+        gc.collect()
+        self.run(timed)
+        return total
+
+    def slowness(self) -> Callable[[int], float]:
+        """Return the injected extra share of each decision's time, for the gate's own tests."""
+        self.passes += 1
+        kind = self.job.get("inject", "none")
+        if kind == "none":
+            return lambda i: 0.0
+        if kind == "ten":
+            return lambda i: 0.10
+        if kind == "tail":
+            return lambda i: 0.60 if i % 50 == 7 else 0.0
+        if kind == "spike":
+            hit = set(random.Random(self.passes).sample(range(DECISIONS), DECISIONS // 100))
+            return lambda i: 10.0 if i in hit else 0.0
+        raise ValueError(f"unknown injection {kind!r}: none, ten, tail, spike")
+
+    def counters(self) -> dict[str, float]:
+        """Return candidates scored and memory blocks allocated per decision."""
+        blocks = 0
+
+        def counted(made: Any, asked: Any) -> None:
+            nonlocal blocks
+            before = sys.getallocatedblocks()
+            made.submit(asked)
+            blocks += sys.getallocatedblocks() - before
+
+        gc.collect()
+        gc.disable()
+        self.run(counted)
+        gc.enable()
+        return {"candidates": self.candidates, "blocks": blocks / DECISIONS}
+
+
+def main() -> None:
+    harness = Harness(json.loads(sys.argv[1]))
+    for line in sys.stdin:
+        word = line.strip()
+        answer: dict[str, Any] = {}
+        if word == "ready":
+            answer = {"stream": harness.hash}
+        elif word == "warm":
+            harness.profile()
+            harness.profile()
+        elif word == "profile":
+            answer = {"ns": harness.profile()}
+        elif word == "cpu":
+            answer = {"ns": harness.cpu()}
+        elif word == "counters":
+            answer = harness.counters()
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()
