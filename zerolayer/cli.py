@@ -4,47 +4,83 @@
 """
 
 import sys
-
-from cyclopts import App
+from typing import TYPE_CHECKING, Any, Final
 
 from zerolayer import __version__
 
-app = App(
-    name="zerolayer",
-    help="Test, on your own traffic, whether an LLM routing layer can be deleted.",
-    version=__version__,
-)
+if TYPE_CHECKING:
+    from cyclopts import App
+
+_ABOUT = "Test, on your own traffic, whether an LLM routing layer can be deleted."
 
 # Verbs are named by import path, so that --help loads none of their libraries.
-_VERBS = {
-    "evidence": "zerolayer.verbs.evidence:evidence",
-    "run": "zerolayer.verbs.evidence:run",
-    "scenarios": "zerolayer.verbs.scenarios:app",
-    "trace": "zerolayer.verbs.trace:app",
-    "predict": "zerolayer.verbs.cost:predict",
-    "validate": "zerolayer.verbs.cost:validate",
-    "policies": "zerolayer.verbs.policies:policies",
-    "legacy": "zerolayer.verbs.legacy:app",
-    "bench": "zerolayer.verbs.bench:app",
-    "kernels": "zerolayer.verbs.kernels:app",
+_VERBS: Final = {
+    "evidence": ("zerolayer.verbs.evidence:evidence", "Is it safe to delete the layer?"),
+    "run": ("zerolayer.verbs.evidence:run", "Replay all arms: tables and manifest, no report."),
+    "scenarios": ("zerolayer.verbs.scenarios:app", "List, show and check scenarios."),
+    "trace": ("zerolayer.verbs.trace:app", "Describe, convert, make and change traces."),
+    "predict": ("zerolayer.verbs.cost:predict", "What the cost model says of one shape."),
+    "validate": ("zerolayer.verbs.cost:validate", "The cost model against measured data."),
+    "policies": ("zerolayer.verbs.policies:policies", "The placement policies."),
+    "legacy": ("zerolayer.verbs.legacy:app", "The legacy router's 47 keys; import a config."),
+    "bench": ("zerolayer.verbs.bench:app", "How fast dispatch and simulation are."),
+    "kernels": ("zerolayer.verbs.kernels:app", "Bounds and checks of the fused kernels."),
 }
-for _name, _path in _VERBS.items():
-    app.command(_path, name=_name)
+
+
+def build() -> "App":
+    """Return the command line with every verb registered, none of them imported."""
+    from cyclopts import App
+
+    # Plain help: Markdown and tables would cost a third of the start-up time.
+    app = App(
+        name="zerolayer", help=_ABOUT, help_format="plaintext", help_formatter="plain",
+        version=__version__,
+    )  # fmt: skip
+    for name, (path, _) in _VERBS.items():
+        app.command(path, name=name)
+    return app
+
+
+def __getattr__(name: str) -> Any:
+    if name == "app":
+        return build()
+    raise AttributeError(name)
 
 
 def main(argv: list[str] | None = None) -> None:
     """Run one command and exit with its code."""
     from dispatch.errors import ZerolayerError
 
+    words = sys.argv[1:] if argv is None else argv
     try:
-        result = app(argv, result_action="return_value")
+        result = (
+            _summary()
+            if words in ([], ["--help"], ["-h"])
+            else build()(words, result_action="return_value")
+        )
+        sys.stdout.flush()
     except ZerolayerError as error:
         print(f"zerolayer: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         print("zerolayer: interrupted", file=sys.stderr)
         sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output has left; nothing to tell it
+        sys.exit(141)
     sys.exit(result if isinstance(result, int) else 0)
+
+
+def _summary() -> int:
+    """Print what ``--help`` says, without loading the parser."""
+    width = max(len(name) for name in _VERBS)
+    print(f"Usage: zerolayer VERB ...\n\n{_ABOUT}\n\nVerbs:")
+    for name, (_, about) in _VERBS.items():
+        print(f"  {name:<{width}}  {about}")
+    print("\n`zerolayer VERB --help` says more. Exit codes: 0 holds, 1 does not hold, 2 wrong use")
+    print("or bad input, 3 inconclusive, 4 base not measurable.")
+    return 0
 
 
 if __name__ == "__main__":

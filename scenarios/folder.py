@@ -1,0 +1,125 @@
+"""A run folder appears whole or not at all: built beside its place, synced, renamed."""
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from dispatch.errors import InputError
+
+MANIFEST = "manifest.json"
+
+
+def check_target(target: Path, force: bool) -> None:
+    """Refuse a *target* that must not be replaced, before any work is done."""
+    where = target.absolute()
+    if where.is_symlink() or (where.exists() and not where.is_dir()):
+        raise InputError.at(str(target), "is no folder", "name a folder that does not exist yet")
+    if where.exists():
+        if not force:
+            raise InputError.at(
+                str(target), "exists already", "choose another -o, or --force to replace it"
+            )
+        if any(where.iterdir()) and not (where / MANIFEST).is_file():
+            raise InputError.at(
+                str(target),
+                "holds files but no manifest.json, so it is no run folder",
+                "choose another -o; --force replaces run folders only",
+            )
+    home = where.parent
+    while not home.exists():
+        home = home.parent
+    if not home.is_dir() or not os.access(home, os.W_OK | os.X_OK):
+        raise InputError.at(str(target), f"{home} cannot be written to", "choose another -o")
+
+
+@contextlib.contextmanager
+def whole(target: Path, force: bool = False) -> Iterator[Path]:
+    """Yield a scratch folder that becomes *target* if the block ends well, else vanishes."""
+    check_target(target, force)
+    where = target.absolute()
+    made = _make_parents(where.parent)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{where.name}.", suffix=".partial", dir=where.parent))
+    try:
+        yield scratch
+        _sync(scratch)
+        scratch.chmod(0o777 & ~_umask())
+        _move(scratch, where)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        for folder in made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # only what is still empty
+        raise
+
+
+def _make_parents(folder: Path) -> list[Path]:
+    missing = []
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    for path in reversed(missing):
+        path.mkdir()
+    return missing
+
+
+def _move(scratch: Path, where: Path) -> None:
+    """Rename; an old run folder steps aside first and comes back if the rename fails."""
+    if not where.exists():
+        scratch.rename(where)
+    else:
+        aside = Path(tempfile.mkdtemp(prefix=f".{where.name}.", suffix=".old", dir=where.parent))
+        where.rename(aside / "run")
+        try:
+            scratch.rename(where)
+        except BaseException:
+            (aside / "run").rename(where)
+            aside.rmdir()
+            raise
+        shutil.rmtree(aside)
+    _sync_folder(where.parent)
+
+
+def _sync(folder: Path) -> None:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            with path.open("rb") as handle:
+                os.fsync(handle.fileno())
+        else:
+            _sync_folder(path)
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def read_manifest(folder: Path) -> dict[str, object]:
+    """Return the manifest of a run folder; an InputError says what is wrong with it."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise InputError.at(
+            str(folder), f"has no {MANIFEST}", "expected a folder that `zerolayer evidence` wrote"
+        )
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, UnicodeDecodeError) as error:
+        raise InputError.at(
+            str(path), f"is no JSON: {error}", "the run folder is damaged"
+        ) from None
+    if not isinstance(manifest, dict) or manifest.get("manifest_version") != 1:
+        raise InputError.at(str(path), "is no manifest of a zerolayer run", "expected version 1")
+    return manifest

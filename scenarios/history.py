@@ -1,0 +1,74 @@
+"""The history that a scenario replays: read or generated, cut, scaled and mixed, once for all."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import traces
+from dispatch import keyed
+from dispatch.errors import InputError
+from scenarios.schema import Scenario
+from traces import resample, synth
+from traces.trace import SmallColumn, Trace
+
+GENERATED = "generated:"
+
+
+def load(scenario: Scenario) -> Trace:
+    """Return the trace of *scenario* as its first replicate replays it."""
+    config = scenario.trace
+    if config.source.startswith(GENERATED):
+        name = config.source.removeprefix(GENERATED)
+        trace = synth.generate(name, dict(config.synth), scenario.seed)
+    else:
+        trace = traces.read(config.source, format=config.format)
+    if config.start_s or config.duration_s is not None or config.limit is not None:
+        trace = traces.slice(
+            trace, start_s=config.start_s, duration_s=config.duration_s, limit=config.limit
+        )
+    if config.scale != 1.0:
+        trace = traces.scale(trace, config.scale, scenario.seed)
+    if not len(trace):
+        raise InputError.at(
+            config.source,
+            "holds no request in the part asked for",
+            "widen trace.start_s, trace.duration_s or trace.limit",
+        )
+    return mix(trace, scenario)
+
+
+def replicate(trace: Trace, scenario: Scenario, number: int) -> Trace:
+    """Return replicate *number* of *trace*: itself for 0, else one resampled by blocks of time."""
+    if number == 0 or scenario.trace.resample == "none":
+        return trace
+    return resample.blocks(trace, scenario.trace.block_s, scenario.seed, number)
+
+
+def mix(trace: Trace, scenario: Scenario) -> Trace:
+    """Fill the columns that *trace* lacks from the scenario's traffic mix, keyed per request."""
+    traffic = scenario.traffic
+    for column, shares in (
+        ("precision", traffic.precision),
+        ("kernel_hint", traffic.kernel_hint),
+        ("model", traffic.model_hint),
+    ):
+        if shares and getattr(trace, column) is None:
+            trace = _fill(trace, column, shares, scenario.seed)
+    return trace
+
+
+def _fill(trace: Trace, column: str, shares: Mapping[str, float], seed: int) -> Trace:
+    """Draw *column* by *shares*; a share under the empty name leaves the request without."""
+    names = list(trace.names)
+    names += [name for name in shares if name and name not in names]
+    codes = np.array([names.index(name) if name else -1 for name in shares], dtype=np.int32)
+    borders = np.cumsum(np.array(list(shares.values()), dtype=np.float64))
+    draws = keyed.uniforms(
+        keyed.stream(seed, f"traffic {column}"), np.arange(len(trace), dtype=np.int64)
+    )
+    picks = np.searchsorted(borders / borders[-1], draws, side="right")
+    values: SmallColumn = codes[np.minimum(picks, len(codes) - 1)]
+    changes: dict[str, Any] = {column: values, "names": tuple(names)}
+    return replace(trace, **changes)

@@ -1,0 +1,107 @@
+"""``--set a.b.0.c=value``: any key of a scenario, lists included, from the command line."""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from typing import Any
+
+from dispatch.errors import Problem, nearest
+
+Path = tuple[str | int, ...]
+
+_KEY = re.compile(r"^[A-Za-z0-9_*-]+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """One ``key=value``; *readings* are what the value may mean, most likely first."""
+
+    text: str
+    keys: tuple[str, ...]
+    readings: tuple[Any, ...]
+
+
+def parse(text: str) -> Override | Problem:
+    """Read ``a.b.0.c=value`` (or ``a.b[0].c=value``); the value is TOML, or else bare text."""
+    key, equals, value = text.partition("=")
+    keys = tuple(k.strip() for k in re.sub(r"\[([^\]]*)\]", r".\1", key.strip()).split("."))
+    if not equals or not all(_KEY.match(k) for k in keys):
+        return Problem(f"--set {text}", "is no assignment", "expected key=value, as in seed=7")
+    return Override(text, keys, _readings(value.strip()))
+
+
+def _readings(value: str) -> tuple[Any, ...]:
+    found: list[Any] = []
+    try:
+        document = tomllib.loads(f"v = {value}")
+        if set(document) == {"v"}:
+            found.append(document["v"])
+    except tomllib.TOMLDecodeError:
+        pass
+    if not found or not isinstance(found[0], str):
+        found.append(value)
+    if value.lower() in ("none", "null"):
+        found.append(None)
+    return tuple(found)
+
+
+def apply(raw: dict[str, Any], override: Override, value: Any) -> list[Path] | Problem:
+    """Set *value* in *raw* wherever the keys lead (``*`` is every item of a list)."""
+    spots: list[tuple[Any, Path]] = [(raw, ())]
+    for key in override.keys[:-1]:
+        stepped: list[tuple[Any, Path]] = []
+        for node, path in spots:
+            steps = _steps(node, key, path, override, create=True)
+            if isinstance(steps, Problem):
+                return steps
+            stepped += [(node[step], (*path, step)) for step in steps]
+        spots = stepped
+    touched: list[Path] = []
+    for node, path in spots:
+        steps = _steps(node, override.keys[-1], path, override, create=False)
+        if isinstance(steps, Problem):
+            return steps
+        for step in steps:
+            if isinstance(node, list) and step == len(node):
+                node.append(value)
+            else:
+                node[step] = value
+            touched.append((*path, step))
+    return touched
+
+
+def _steps(
+    node: Any, key: str, path: Path, override: Override, *, create: bool
+) -> list[str | int] | Problem:
+    """Return where *key* leads in *node*; a missing table on the way is made."""
+    place = f"--set {override.text}"
+    if isinstance(node, dict):
+        if create and key not in node:
+            node[key] = {}
+        return [key]
+    if not isinstance(node, list):
+        return Problem(place, f"{show(path)} is a value, not a table", f"no key {key} below it")
+    if key == "*":
+        return list(range(len(node)))
+    names = {item["name"]: i for i, item in enumerate(node) if _named(item)}
+    if key in names:
+        return [names[key]]
+    if not key.isdigit():
+        return Problem(place, f"{show(path)} has no item {key!r}", nearest(key, names))
+    if int(key) > len(node) or (create and int(key) == len(node)):
+        return Problem(
+            place, f"{show(path)} has {len(node)} items", f"expected an index below {len(node)}"
+        )
+    return [int(key)]
+
+
+def _named(item: Any) -> bool:
+    return isinstance(item, dict) and isinstance(item.get("name"), str)
+
+
+def show(path: Path) -> str:
+    """Write *path* as in ``arms[0].engine.kv``."""
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return text

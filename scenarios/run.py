@@ -1,0 +1,159 @@
+"""Run every arm of a scenario on every replicate; the run folder appears whole or not at all."""
+
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from traces.sink import ParquetSink
+
+import traces
+from dispatch.errors import InputError, ZerolayerError
+from scenarios import arms, folder, history, manifest, progress, share
+from scenarios.cell import TABLES, Cell, Replayer, part_name, read_part
+from scenarios.pool import Executor, Failure, Inline, Pool
+from scenarios.schema import Scenario
+from traces.trace import Trace
+
+Finish = Callable[[Path, Mapping[str, Any]], Any]
+"""Adds files to a run folder from its tables and manifest; what it returns is the run's result."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """A finished run: where it is, what it says about itself, and what *finish* returned."""
+
+    folder: Path | None
+    manifest: Mapping[str, Any]
+    outcome: Any
+
+
+def run(
+    scenario: Scenario,
+    target: Path | None,
+    *,
+    jobs: int = 0,
+    force: bool = False,
+    quiet: bool = False,
+    finish: Finish | None = None,
+) -> RunResult:
+    """Run all arms on all replicates.
+
+    *jobs* processes (0: one per core) share the cells; results do not hang on it. Without a
+    *target* the folder is a scratch one that is gone on return.
+    """
+    started_at = manifest.now()
+    with _terminable(), _place(target, force) as place:
+        trace = history.load(scenario)
+        with tempfile.TemporaryDirectory(prefix=".parts-", dir=place) as scratch:
+            facts = _replay_all(scenario, trace, Path(scratch), jobs, quiet)
+            _say(quiet, "writing the tables")
+            _gather(scenario, Path(scratch), place)
+        about = manifest.describe_run(scenario, describe(trace), started_at)
+        about["arms"] = {
+            arm.name: {"devices": arms.devices(arms.fleet(scenario, arm)), "facts": facts[number]}
+            for number, arm in enumerate(scenario.arms)
+        }
+        outcome = None
+        if finish is not None:
+            _say(quiet, "writing the report")
+            outcome = finish(place, about)
+        whole = manifest.write(place, about)
+    return RunResult(target, whole, outcome)
+
+
+def describe(trace: Trace) -> dict[str, Any]:
+    """Return what the manifest says of a trace: statistics, hash, quirks, what it cannot tell."""
+    about = dict(traces.describe(trace))
+    about.setdefault("name", trace.name)
+    about["sha256"] = trace.sha256
+    about["rows"] = len(trace)
+    about["quirks"] = [{"code": q.code, "text": q.text, "rows": q.rows} for q in trace.quirks]
+    about["cannot_tell"] = list(trace.cannot_tell)
+    return about
+
+
+@contextmanager
+def _place(target: Path | None, force: bool) -> Iterator[Path]:
+    if target is not None:
+        with folder.whole(target, force) as place:
+            yield place
+    else:
+        with tempfile.TemporaryDirectory(prefix="zerolayer-") as place_name:
+            yield Path(place_name)
+
+
+def _replay_all(
+    scenario: Scenario, trace: Trace, scratch: Path, jobs: int, quiet: bool
+) -> list[list[dict[str, Any]]]:
+    """Return facts by arm and replicate; rows lie in *scratch*."""
+    share.save(trace, scratch / "trace")
+    cells = [
+        Cell(arm, replicate)
+        for replicate in range(scenario.replicates)
+        for arm in range(len(scenario.arms))
+    ]
+    arguments = (scenario.model_dump_json(), scratch / "trace", scratch)
+    executor: Executor
+    if jobs == 1 or len(cells) == 1:
+        executor = Inline(Replayer, arguments)
+    else:
+        executor = Pool(Replayer, arguments, jobs=jobs)
+    facts: list[list[dict[str, Any]]] = [
+        [{} for _ in range(scenario.replicates)] for _ in scenario.arms
+    ]
+    total = len(trace) * len(cells)
+    with progress.show(f"zerolayer {scenario.name}", total, "requests", quiet) as shown:
+        for done in executor.as_completed(cells, shown.add):
+            if done.failure is not None:
+                raise _error(scenario, cells[done.index], done.failure)
+            cell = cells[done.index]
+            facts[cell.arm][cell.replicate] = done.result
+    return facts
+
+
+def _error(scenario: Scenario, cell: Cell, failure: Failure) -> ZerolayerError:
+    if failure.problems:
+        return InputError(failure.problems)
+    where = f"arm {scenario.arms[cell.arm].name}, replicate {cell.replicate}"
+    trace = f"\n{failure.trace}" if failure.trace else ""
+    return ZerolayerError(f"{where}: {failure.text}{trace}")
+
+
+def _gather(scenario: Scenario, scratch: Path, place: Path) -> None:
+    """Write the parts of all cells as one table each, arms and replicates in order."""
+    sink = ParquetSink(place)
+    for table in TABLES:
+        for arm in range(len(scenario.arms)):
+            for replicate in range(scenario.replicates):
+                for columns in read_part(scratch / part_name(Cell(arm, replicate)), table):
+                    sink(table, columns)
+    sink.close()
+
+
+def _say(quiet: bool, text: str) -> None:
+    if not quiet:
+        import sys
+
+        print(f"zerolayer: {text}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM unwind like Ctrl-C does, so that nothing half-written and no worker stays."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,33 @@
+"""One copy of a trace for all workers: columns on disk, mapped into memory by each of them."""
+
+import pickle
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from traces.trace import Trace
+
+_REST = "rest.pickle"
+
+
+def save(trace: Trace, folder: Path) -> None:
+    """Write the columns of *trace* as ``.npy`` files and all else beside them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rest: dict[str, Any] = {}
+    for field in fields(trace):
+        value = getattr(trace, field.name)
+        if isinstance(value, np.ndarray):
+            np.save(folder / f"{field.name}.npy", value)
+        else:
+            rest[field.name] = value
+    (folder / _REST).write_bytes(pickle.dumps(rest))
+
+
+def load(folder: Path) -> Trace:
+    """Return the trace that :func:`save` wrote; its columns stay on disk until they are read."""
+    rest = pickle.loads((folder / _REST).read_bytes())
+    columns = {path.stem: np.load(path, mmap_mode="r") for path in folder.glob("*.npy")}
+    empty = {key: columns.pop(key) for key in ("arrival_s", "prompt_tokens", "output_tokens")}
+    return replace(Trace(**empty), **columns, **rest)

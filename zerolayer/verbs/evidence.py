@@ -1,0 +1,94 @@
+"""``zerolayer evidence`` and ``run``: a scenario in, a run folder out."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from zerolayer.options import (
+    ForceOption,
+    JobsOption,
+    JsonOption,
+    OutputOption,
+    QuietOption,
+    ReplicatesOption,
+    ScenarioArgument,
+    SetOption,
+    overrides,
+)
+
+
+def run(
+    scenario: ScenarioArgument,
+    *,
+    output: OutputOption = None,
+    set: SetOption = None,
+    replicates: ReplicatesOption = None,
+    jobs: JobsOption = 0,
+    force: ForceOption = False,
+    quiet: QuietOption = False,
+    json: JsonOption = False,
+) -> int:
+    """Replay every arm and write the journal's tables and a manifest, without a report.
+
+    Without -o nothing is kept: only the outcome counts are printed.
+    """
+    from scenarios.load import load
+    from scenarios.run import run as run_scenario
+    from zerolayer.output import print_json, print_table
+
+    whole = load(scenario, overrides(set, replicates))
+    done = run_scenario(whole, output, jobs=jobs, force=force, quiet=quiet)
+    arms: Mapping[str, Any] = done.manifest["arms"]
+    if json:
+        print_json({"folder": str(output) if output else None, "arms": arms})
+        return 0
+    names = sorted({name for arm in arms.values() for f in arm["facts"] for name in f["outcomes"]})
+    rows = [
+        (arm, *(f"{sum(f['outcomes'].get(name, 0) for f in about['facts']):,}" for name in names))
+        for arm, about in arms.items()
+    ]
+    print_table(f"{whole.name}: outcomes over all replicates", ["arm", *names], rows, len(names))
+    return 0
+
+
+def evidence(
+    scenario: ScenarioArgument,
+    *,
+    output: OutputOption = None,
+    set: SetOption = None,
+    replicates: ReplicatesOption = None,
+    jobs: JobsOption = 0,
+    force: ForceOption = False,
+    inconclusive: Annotated[
+        Literal["pass", "fail"], Parameter(help="pass: exit 0 where evidence is not enough.")
+    ] = "fail",
+    quiet: QuietOption = False,
+    json: JsonOption = False,
+) -> int:
+    """Replay every arm, judge the candidate against the baseline, and write the report.
+
+    Exit code 0: safe; 1: unsafe; 2: bad input; 3: not enough evidence.
+    """
+    import reports.evidence
+
+    from scenarios.load import load
+    from scenarios.run import run as run_scenario
+    from zerolayer.output import print_json
+
+    whole = load(scenario, overrides(set, replicates))
+    target = output if output is not None else Path("out") / whole.name
+    done = run_scenario(
+        whole, target, jobs=jobs, force=force, quiet=quiet, finish=reports.evidence.write
+    )
+    verdict = done.outcome
+    if json:
+        print_json({"folder": str(target), "verdict": verdict.as_dict()})
+    else:
+        print(f"{verdict.answer}: {verdict.binds}")
+        for line in (verdict.more, verdict.targets, *verdict.flags):
+            if line:
+                print(line)
+        print(f"report: {target / 'report.html'}")
+    return 0 if verdict.exit_code == 3 and inconclusive == "pass" else int(verdict.exit_code)
