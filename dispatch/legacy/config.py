@@ -79,7 +79,7 @@ class OtherKeys(Section):
     """The rules themselves: groups by header, time-outs, retries, failure accounting."""
 
     model_groups: str = ""
-    """Table of ``x-model-hint``: ``pattern=group`` parts with commas; shell patterns, first wins."""
+    """Table of ``x-model-hint``: ``pattern=group`` parts with commas; first wins."""
     model_aliases: str = ""
     """``hint=model`` parts with commas, applied before the table."""
     fp16_group: str = ""

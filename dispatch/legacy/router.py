@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from dispatch.errors import InputError
 from dispatch.legacy.config import PROBE_KEYS, LegacyConfig
+from dispatch.legacy.values import hardware_kind, pairs, retry_classes
 from dispatch.outcomes import Reason
 from dispatch.request import Request
 
 MODEL_HEADER: Final = "x-model-hint"
 PRECISION_HEADER: Final = "x-precision-preference"
-_RETRY_CLASSES: Final = ("fault", "timeout", "oom")
 _CACHE_ROWS: Final = 4096  # distinct (model, precision) pairs remembered; then it starts over
 
 
@@ -95,9 +95,9 @@ class LegacyRouter:
             raise InputError.at("probes", f"no such probe: {', '.join(unknown)}")
         self.config = LegacyConfig.from_settings({**base.model_dump(), **alive}) if alive else base
         self._groups = None if groups is None else frozenset(groups)
-        self._aliases = dict(_pairs("model_aliases", self.config.model_aliases))
-        self._table = _pairs("model_groups", self.config.model_groups)
-        self._retry_on = _retry_classes(self.config.retry_on)
+        self._aliases = dict(pairs("model_aliases", self.config.model_aliases))
+        self._table = pairs("model_groups", self.config.model_groups)
+        self._retry_on = retry_classes(self.config.retry_on)
         self._by_precision = {
             name: getattr(self.config, f"{name}_group") for name in ("fp16", "bf16", "fp8", "int4")
         }
@@ -249,14 +249,14 @@ class LegacyRouter:
         The GPU model is recognised by the catalogue name: ``v100...``, ``a100...40g``, ``a100``.
         """
         config = self.config
-        peers = []
+        found = []
         for name, gpu, group, weight in devices:
             kind = hardware_kind(gpu)
             factor = getattr(config, f"{kind}_weight_factor") if kind else 1.0
             limit = getattr(config, f"{kind}_max_conns") if kind else 0
             usable = max(1, int(limit * config.probe_headroom_ratio)) if limit else 0
-            peers.append(Peer(name, group, weight * factor, usable))
-        return peers
+            found.append(Peer(name, group, weight * factor, usable))
+        return found
 
     def policy_params(self) -> dict[str, Any]:
         """Return the parameters of policy ``static_weights`` that the configuration sets."""
@@ -265,36 +265,3 @@ class LegacyRouter:
             "fail_timeout_s": self.config.fail_timeout_s,
             "processes": self.config.worker_processes,
         }
-
-
-def hardware_kind(gpu: str) -> str:
-    """Return the key prefix of a GPU's catalogue name: v100, a100_40g, a100_80g or none."""
-    low = gpu.lower().replace("_", "-")
-    if "v100" in low:
-        return "v100"
-    if "a100" in low:
-        return "a100_40g" if "40" in low.split("a100", 1)[1] else "a100_80g"
-    return ""
-
-
-def _pairs(key: str, text: str) -> tuple[tuple[str, str], ...]:
-    pairs = []
-    for part in filter(None, (p.strip() for p in text.split(","))):
-        left, separator, right = part.partition("=")
-        if not separator or not left.strip() or not right.strip():
-            raise InputError.at(
-                f"legacy settings.{key}", f"{part!r} is no pair", "write left=right"
-            )
-        pairs.append((left.strip(), right.strip()))
-    return tuple(pairs)
-
-
-def _retry_classes(text: str) -> frozenset[str]:
-    found = frozenset(filter(None, (p.strip() for p in text.split(","))))
-    if unknown := sorted(found - set(_RETRY_CLASSES)):
-        raise InputError.at(
-            "legacy settings.retry_on",
-            f"unknown class {', '.join(unknown)}",
-            f"known: {', '.join(_RETRY_CLASSES)}",
-        )
-    return found
