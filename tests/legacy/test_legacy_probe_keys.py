@@ -13,9 +13,7 @@ def router(probes: dict[str, Any] | None = None, **settings: Any) -> LegacyRoute
     return LegacyRouter(LegacyConfig.from_settings(settings), probes=probes)
 
 
-def test_probe_free_memory_gb_lets_a_large_request_onto_a_card_that_is_fuller_than_it_says() -> (
-    None
-):
+def test_probe_free_memory_gb_lets_a_large_request_onto_a_fuller_card() -> None:
     # 20,000 tokens at 0.8 MB book 16 GB. The card really has 12 GB left; the key still says 24.
     headers = {"x-precision-preference": "fp16"}
     large = {"prompt_tokens": 19_000, "max_tokens": 1_000}
