@@ -5,8 +5,12 @@ this module needs neither pandas nor Parquet. ``arm`` and ``replicate`` are colu
 Times are seconds of the run's own clock; NaN says "did not happen"; device -1 says "none".
 """
 
-from collections.abc import Callable, Mapping
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 BEST = 5  # a decision row keeps the scores of this many best devices
 
@@ -78,3 +82,126 @@ SCHEMAS: Final[Mapping[str, Mapping[str, str]]] = {
 
 Sink = Callable[[str, Mapping[str, Any]], None]
 """Takes a table name and a chunk of equal-length columns (lists or arrays), once per chunk."""
+
+_PACK: Final = {"int64": "q", "int32": "i", "int16": "h", "int8": "b", "float64": "d", "str": "i"}
+
+
+class _Table:
+    """Rows of one table, packed one after another into a buffer that is never reallocated."""
+
+    def __init__(self, schema: Mapping[str, str], rows: int) -> None:
+        self.schema = schema
+        row = struct.Struct("<" + "".join(_PACK[t] for t in schema.values()))
+        self.pack = row.pack_into
+        self.width = row.size
+        self.size = row.size * rows
+        self.buffer = bytearray(self.size)
+        self.at = 0
+        self.texts = [name for name, kind in schema.items() if kind == "str"]
+        self.words: list[str] = []
+        self.codes: dict[str, int] = {}
+        kinds = [
+            (n, "<i4" if t == "str" else np.dtype(t).newbyteorder("<")) for n, t in schema.items()
+        ]
+        self.row = np.dtype(kinds)
+
+    def code(self, word: str) -> int:
+        """Return the number that stands for *word* in this table."""
+        found = self.codes.get(word)
+        if found is None:
+            found = self.codes[word] = len(self.words)
+            self.words.append(word)
+        return found
+
+    def take(self) -> tuple[int, dict[str, Any]]:
+        """Return the rows so far as columns, and start again."""
+        rows = self.at // self.width
+        self.at = 0
+        records = np.frombuffer(self.buffer, dtype=self.row, count=rows)
+        words = np.array(self.words, dtype=object)
+        columns: dict[str, Any] = {}
+        for name, kind in self.schema.items():
+            column = np.array(records[name])
+            columns[name] = words[column] if kind == "str" else column
+        return rows, columns
+
+
+class Journal:
+    """Takes rows, and hands full chunks of columns to *sink*; keeps them itself without one.
+
+    A row is packed in place, so that an append allocates nothing. Rows are positional, in the order
+    of the schema. Chunks carry ``arm`` and ``replicate`` as their first columns.
+    """
+
+    def __init__(
+        self, sink: Sink | None = None, arm: str = "", replicate: int = 0, chunk_rows: int = 8192
+    ) -> None:
+        self.arm, self.replicate = arm, replicate
+        self._sink = sink or self._keep
+        self._kept: dict[str, list[Mapping[str, Any]]] = {name: [] for name in SCHEMAS}
+        self._tables = {name: _Table(schema, chunk_rows) for name, schema in SCHEMAS.items()}
+        self._requests, self._decisions, self._devices = self._tables.values()
+        self._model_at = list(REQUESTS).index("model")
+        self._hint_at = list(REQUESTS).index("kernel_hint")
+
+    def decision(self, *row: float) -> None:
+        """Append a decision; values in the order of DECISIONS."""
+        table = self._decisions
+        table.pack(table.buffer, table.at, *row)
+        table.at += table.width
+        if table.at == table.size:
+            self._flush("decisions")
+
+    def request(self, *row: float | str) -> None:
+        """Append the end of a request; values in the order of REQUESTS."""
+        table = self._requests
+        values = list(row)
+        for at in (self._model_at, self._hint_at):
+            values[at] = table.code(str(values[at]))
+        table.pack(table.buffer, table.at, *values)
+        table.at += table.width
+        if table.at == table.size:
+            self._flush("requests")
+
+    def device(self, *row: float) -> None:
+        """Append one window of a device; values in the order of DEVICES."""
+        table = self._devices
+        table.pack(table.buffer, table.at, *row)
+        table.at += table.width
+        if table.at == table.size:
+            self._flush("devices")
+
+    def columns(self, table: str, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> None:
+        """Hand a whole chunk of *table* on at once, after the rows so far."""
+        self._flush(table)
+        rows = len(next(iter(columns.values())))
+        self._emit(table, rows, {name: columns[name] for name in SCHEMAS[table]})
+
+    def close(self) -> None:
+        """Hand on what is left of every table."""
+        for name in SCHEMAS:
+            self._flush(name)
+
+    def to_pandas(self, table: str) -> Any:
+        """Return *table* as a pandas frame; only where the journal keeps its rows itself."""
+        import pandas as pd
+
+        self._flush(table)
+        if not self._kept[table]:
+            return pd.DataFrame({c: [] for c in ("arm", "replicate", *SCHEMAS[table])})
+        frames = [pd.DataFrame(dict(chunk)) for chunk in self._kept[table]]
+        return pd.concat(frames, ignore_index=True)
+
+    def _flush(self, name: str) -> None:
+        if self._tables[name].at:
+            self._emit(name, *self._tables[name].take())
+
+    def _emit(self, name: str, rows: int, columns: Mapping[str, Any]) -> None:
+        labels = {
+            "arm": np.full(rows, self.arm, dtype=object),
+            "replicate": np.full(rows, self.replicate, dtype=np.int32),
+        }
+        self._sink(name, {**labels, **columns})
+
+    def _keep(self, name: str, columns: Mapping[str, Any]) -> None:
+        self._kept[name].append(columns)

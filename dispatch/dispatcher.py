@@ -1,0 +1,375 @@
+"""The dispatcher: choose and reserve in one step, keep exact books until every request has ended.
+
+One object for both worlds. It has no clock of its own, does no I/O and starts no thread; every
+call runs to its end, so that a decision and its reservation cannot be torn apart.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dispatch.books import Flight
+from dispatch.errors import InputError, InvariantError
+from dispatch.graph import TopologyGraph
+from dispatch.hints import PLANS
+from dispatch.journal import BEST, Journal
+from dispatch.outcomes import Reason
+from dispatch.policy import Choice, Policy
+from dispatch.request import Request
+
+_NAN = math.nan
+_PAD = tuple((-1,) * n for n in range(BEST + 1))
+_PAD_SCORES = tuple((_NAN,) * n for n in range(BEST + 1))
+
+
+@dataclass(slots=True)
+class Decision:
+    """What came of a request: a device, or -1 and why; ``generation`` names the device's life."""
+
+    device: int
+    reason: Reason
+    generation: int
+    request: Request
+    duration_s: float
+
+
+@dataclass(slots=True)
+class Counts:
+    """What passed through one dispatcher since its start."""
+
+    submitted: int = 0
+    placed: int = 0
+    rejected: int = 0
+    expired: int = 0  # while held
+    left: int = 0  # cancelled while held
+    finished: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    stray: int = 0  # ends and starts of nothing that is in flight: late, duplicate, never begun
+
+
+_BEHIND = Choice(-1, Reason.held)
+Placed = Callable[[Request, Decision], None]
+
+
+class Dispatcher:
+    """Places requests by *policy* on *graph*, holds what does not fit, keeps the books.
+
+    ``clock`` returns seconds. ``hold_limit`` bounds the requests held while nothing fits; 0 rejects
+    at once. ``decision_time`` gives the duration of a decision (a calibration, in simulation);
+    without it the clock is read twice. ``on_placed`` is called for held requests that got a device.
+    Several dispatchers may share a graph (one set of reservations) or each have a fork of it.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        graph: TopologyGraph,
+        clock: Callable[[], float],
+        *,
+        journal: Journal | None = None,
+        hold_limit: int = 0,
+        seed: int = 0,
+        decision_time: Callable[[Request], float] | None = None,
+        on_placed: Placed | None = None,
+    ) -> None:
+        self.policy, self.graph, self.clock = policy, graph, clock
+        self.journal, self.hold_limit, self.seed = journal, hold_limit, seed
+        self.decision_time, self.on_placed = decision_time, on_placed
+        self.counts = Counts()
+        self.flights: dict[int, Flight] = {}
+        self.held: dict[int, Request] = {}
+        """Held requests by id, in the order of their arrival here."""
+        self._lines: dict[tuple[str, str], deque[Request]] = {}
+        self._choice = _BEHIND
+        self._choose = policy.choose
+        self._signals = policy.signals
+        self._sources = [graph.signals[s] for s in sorted(policy.signals) if s in graph.signals]
+        self._on_start = self._callback("on_start")
+        self._on_first_token = self._callback("on_first_token")
+        self._on_finish = self._callback("on_finish")
+        self._on_failure = self._callback("on_failure")
+        self._on_cancel = self._callback("on_cancel")
+        self._waking = False
+
+    def _callback(self, name: str) -> Callable[..., None] | None:
+        found: Any = getattr(self.policy, name, None)
+        return found if callable(found) else None
+
+    @property
+    def n(self) -> Any:
+        """Requests in flight per device (all dispatchers of the graph)."""
+        return self.graph.n
+
+    # -- arrivals ------------------------------------------------------------------------------
+
+    def submit(self, request: Request) -> Decision:
+        """Decide on *request* now: placed, held, or rejected with the reason."""
+        if request.id in self.flights or request.id in self.held:
+            raise InputError.at(f"request {request.id}", "is submitted while still in flight")
+        now = self.clock()
+        self.counts.submitted += 1
+        if request.kernel_hint and request.kernel_hint not in PLANS:
+            return self._reject(request, Reason.unknown_hint, now)
+        if self.held and self._first_in_line((request.model, request.group)) is not None:
+            return self._hold(request, now, _BEHIND)  # no one overtakes those that wait
+        decision = self._decide(request, now)
+        if decision is not None:
+            return decision
+        return self._hold(request, now, self._choice)
+
+    def _decide(self, request: Request, now: float) -> Decision | None:
+        """Place or reject *request*; None where it would have to be held."""
+        graph = self.graph
+        if graph.source is not None:
+            graph.source.refresh(now, self._signals)
+        if graph.watches:
+            graph.age(now)
+        choice = self._choice = self._choose(request, graph, now)
+        device = choice.device
+        if device < 0:
+            if choice.reason == Reason.held:
+                return None
+            return self._reject(request, choice.reason, now, choice)
+        need = graph.devices[device].need_bytes(request)
+        seen = graph.room[device] if self.journal is not None else 0.0
+        flight = graph.take(request, device, need, choice.cached_tokens)
+        self.flights[request.id] = flight
+        self.counts.placed += 1
+        if self._on_start is not None:
+            self._on_start(request, device, now)
+        took = self.clock() - now if self.decision_time is None else self.decision_time(request)
+        if self.journal is not None:
+            self._write(request, now, took, choice, need, seen)
+        return Decision(device, Reason.placed, flight.generation, request, took)
+
+    def _reject(
+        self, request: Request, reason: Reason, now: float, choice: Choice | None = None
+    ) -> Decision:
+        self.counts.rejected += 1
+        return self._refuse(request, reason, now, choice)
+
+    def _refuse(
+        self, request: Request, reason: Reason, now: float, choice: Choice | None = None
+    ) -> Decision:
+        took = self.clock() - now if self.decision_time is None else self.decision_time(request)
+        if self.journal is not None:
+            answer = Choice(-1, reason, choice.candidates if choice else 0)
+            self._write(request, now, took, answer, _NAN, _NAN)
+        return Decision(-1, reason, -1, request, took)
+
+    # -- holding -------------------------------------------------------------------------------
+
+    def _hold(self, request: Request, now: float, choice: Choice) -> Decision:
+        if now >= request.deadline_s:
+            return self._reject(request, Reason.deadline, now, choice)
+        if len(self.held) >= self.hold_limit:
+            return self._reject(request, Reason.queue_full, now, choice)
+        self.held[request.id] = request
+        self._lines.setdefault((request.model, request.group), deque()).append(request)
+        return self._refuse(request, Reason.held, now, choice)
+
+    def wake(self) -> int:
+        """Place held requests in the order of arrival as far as they fit; return how many.
+
+        Runs by itself whenever a request ends; call it after new samples while anything is held.
+        Within a (model, group) class nobody overtakes; classes do not wait for each other.
+        """
+        if not self.held or self._waking:
+            return 0
+        self._waking = True
+        woken = 0
+        try:
+            now = self.clock()
+            for key in list(self._lines):
+                woken += self._drain(key, now)
+        finally:
+            self._waking = False
+        return woken
+
+    def _first_in_line(self, key: tuple[str, str]) -> Request | None:
+        """Return who has waited longest of a class, passing over those that left meanwhile."""
+        line = self._lines.get(key)
+        while line:
+            request = line[0]
+            if self.held.get(request.id) is request:
+                return request
+            line.popleft()
+        self._lines.pop(key, None)
+        return None
+
+    def _drain(self, key: tuple[str, str], now: float) -> int:
+        woken = 0
+        while (request := self._first_in_line(key)) is not None:
+            if now >= request.deadline_s:
+                self._expire(request, now)
+                continue
+            decision = self._decide(request, now)
+            if decision is None:
+                break
+            del self.held[request.id]
+            woken += decision.device >= 0
+            if self.on_placed is not None:
+                self.on_placed(request, decision)
+        return woken
+
+    def _expire(self, request: Request, now: float) -> Decision:
+        del self.held[request.id]
+        self.counts.expired += 1
+        decision = self._refuse(request, Reason.deadline, now)
+        if self.on_placed is not None:
+            self.on_placed(request, decision)
+        return decision
+
+    def expire(self, now_s: float) -> list[Request]:
+        """Give up the held requests whose deadline has passed by *now_s*; return them.
+
+        ``on_placed`` is told of each, with device -1 and reason ``deadline``.
+        """
+        late = [r for r in self.held.values() if r.deadline_s <= now_s]
+        for request in late:
+            self._expire(request, now_s)
+        return late
+
+    # -- the life of a placed request ------------------------------------------------------------
+
+    def started(self, request_id: int, attempt: int | None = None) -> bool:
+        """The engine has allocated the request's memory; False where it is not in flight."""
+        flight = self.flights.get(request_id)
+        if flight is None or (attempt is not None and flight.request.attempt != attempt):
+            self.counts.stray += 1
+            return False
+        self.graph.confirm(flight, self.clock())
+        return True
+
+    def first_token(self, request_id: int, attempt: int | None = None) -> bool:
+        """The first token is out: its prefill is done, and it can no longer be retried."""
+        flight = self.flights.get(request_id)
+        if flight is None or (attempt is not None and flight.request.attempt != attempt):
+            self.counts.stray += 1
+            return False
+        self.graph.first_token(flight)
+        if self._on_first_token is not None:
+            self._on_first_token(flight.request, flight.device, self.clock())
+        return True
+
+    def finished(self, request_id: int, attempt: int | None = None) -> bool:
+        """The request ended well. A late, duplicate or unknown end changes nothing."""
+        flight = self._end(request_id, attempt)
+        if flight is None:
+            return False
+        self.counts.finished += 1
+        if self._on_finish is not None:
+            self._on_finish(flight.request, flight.device, self.clock())
+        if self.held:
+            self.wake()
+        return True
+
+    def failed(self, request_id: int, fault: bool = False, attempt: int | None = None) -> bool:
+        """The attempt failed; *fault* blames the device (a client's error is not its fault)."""
+        flight = self._end(request_id, attempt)
+        if flight is None:
+            return False
+        self.counts.failed += 1
+        if self._on_failure is not None:
+            self._on_failure(flight.request, flight.device, self.clock(), fault)
+        if self.held:
+            self.wake()
+        return True
+
+    def cancelled(self, request_id: int) -> bool:
+        """The client left, whether the request is in flight or held."""
+        if self.held.pop(request_id, None) is not None:
+            self.counts.left += 1
+            return True
+        flight = self._end(request_id, None)
+        if flight is None:
+            return False
+        self.counts.cancelled += 1
+        if self._on_cancel is not None:
+            self._on_cancel(flight.request, flight.device, self.clock())
+        if self.held:
+            self.wake()
+        return True
+
+    def _end(self, request_id: int, attempt: int | None) -> Flight | None:
+        flight = self.flights.get(request_id)
+        if flight is None or (attempt is not None and flight.request.attempt != attempt):
+            self.counts.stray += 1
+            return None
+        del self.flights[request_id]
+        self.graph.release(flight)
+        return flight
+
+    # -- the record ----------------------------------------------------------------------------
+
+    def _write(
+        self, request: Request, now: float, took: float, choice: Choice, need: float, seen: float
+    ) -> None:
+        device = choice.device
+        graph = self.graph
+        free = ring = pcie = age = _NAN
+        if device >= 0:
+            signals = graph.signals
+            free = signals["memory"].cells[0][device]
+            ring = signals["ring"].cells[0][device]
+            pcie = signals["pcie"].cells[0][device]
+            oldest = now
+            for signal in self._sources:
+                source_s = signal.source[device]
+                if -math.inf < source_s < oldest:
+                    oldest = source_s
+            age = now - oldest
+        best, scores = choice.best, choice.scores
+        assert self.journal is not None
+        self.journal.decision(
+            request.id,
+            request.attempt,
+            now,
+            took,
+            device,
+            choice.reason,
+            need,
+            seen,
+            free,
+            ring,
+            pcie,
+            age,
+            choice.candidates,
+            *best,
+            *_PAD[BEST - len(best)],
+            *scores,
+            *_PAD_SCORES[BEST - len(scores)],
+        )
+
+    def check_books(self) -> None:
+        """Raise InvariantError unless every request is accounted for, once."""
+        check_books(self)
+
+
+def check_books(*dispatchers: Dispatcher) -> None:
+    """Check the books of all dispatchers of one graph together; raise InvariantError."""
+    graph = dispatchers[0].graph
+    n = [0] * graph.count
+    reserved = [0.0] * graph.count
+    wrong = []
+    for d in dispatchers:
+        c = d.counts
+        ended = c.finished + c.failed + c.cancelled
+        if c.placed != ended + len(d.flights):
+            wrong.append(f"placed {c.placed} but ended {ended} + in flight {len(d.flights)}")
+        if c.submitted != c.placed + c.rejected + c.expired + c.left + len(d.held):
+            wrong.append(f"submitted {c.submitted} does not add up: {c}, held {len(d.held)}")
+        for flight in d.flights.values():
+            if flight.generation == graph.generation[flight.device]:
+                n[flight.device] += 1
+                reserved[flight.device] += flight.reserved_bytes
+    if n != graph.n.tolist():
+        wrong.append(f"in flight per device {n}, booked {graph.n.tolist()}")
+    for i, (ours, booked) in enumerate(zip(reserved, graph.reserved.tolist(), strict=True)):
+        if not math.isclose(ours, booked, rel_tol=1e-9, abs_tol=1.0):
+            wrong.append(f"device {i}: reservations of {ours} B, booked {booked} B")
+    if wrong:
+        raise InvariantError("; ".join(wrong))

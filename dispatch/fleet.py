@@ -1,0 +1,228 @@
+"""The devices of a fleet: who they are, who may serve what, who is up, in columns by index."""
+
+import math
+from collections.abc import Iterable, MutableSequence, Sequence
+from dataclasses import dataclass, fields
+from typing import TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dispatch.errors import InputError, Problem
+from dispatch.request import Request
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Cells = MutableSequence[float]
+_T = TypeVar("_T", bound=np.generic)
+
+
+def cells(column: Floats | Ints | Bools) -> Cells:
+    """Return the same memory for access one by one, at half the cost of indexing the array."""
+    return cast(Cells, memoryview(column.data))
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """One replica: one or more GPUs that hold one copy of a model; the unit of placement.
+
+    Bytes are those of the whole replica; of unlike GPUs a replica can use ``gpus`` times the least.
+    ``reserve_output`` says that KV is contiguous and reserves prompt + max_tokens; paged KV needs
+    prompt + one block. ``workspace_bytes`` is the peak workspace that each request in flight adds
+    (0 where the engine allocates it once). An empty ``model`` serves any. Weight 0: no traffic.
+    """
+
+    name: str
+    pool: str
+    gpu: str
+    gpus: int = 1
+    model: str = ""
+    weight: float = 1.0
+    group: str = "default"
+    total_bytes: float = 0.0
+    kv_bytes_per_token: float = 0.0
+    workspace_bytes: float = 0.0
+    reserve_output: bool = False
+    block_tokens: int = 16
+    capacity_tokens: float = 0.0
+    speed_tokens_per_s: float = 1.0
+
+    @property
+    def capacity_bytes(self) -> float:
+        """The most that the KV memory of this replica can ever hold; infinite where not given."""
+        held = self.capacity_tokens * self.kv_bytes_per_token or self.total_bytes
+        return held or math.inf
+
+    def need_bytes(self, request: Request) -> float:
+        """Return what *request* needs here before its first token."""
+        later = request.max_tokens if self.reserve_output else self.block_tokens
+        return (request.prompt_tokens + later) * self.kv_bytes_per_token + self.workspace_bytes
+
+    def problems(self) -> list[Problem]:
+        """Return what is wrong with this device, nothing when all is well."""
+        found = []
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, int | float) and not 0 <= value < math.inf:
+                found.append(Problem(f"device {self.name}", f"{f.name} is {value}", "give it >= 0"))
+        if self.gpus < 1:
+            found.append(Problem(f"device {self.name}", "no GPU", "give gpus >= 1"))
+        return found
+
+
+class Eligible:
+    """The devices that may take requests of one (model, group) class, until something changes."""
+
+    __slots__ = (
+        "_block_tokens",
+        "_bytes_per_token",
+        "_workspace",
+        "blockers",
+        "capacity_bytes",
+        "count",
+        "devices",
+        "excluded",
+        "index",
+        "key",
+        "mask",
+        "outside",
+        "penalty",
+        "reserve_output",
+        "set_id",
+        "uniform",
+        "unweighted",
+    )
+
+    def __init__(self, fleet: "Fleet", model: str, group: str) -> None:
+        self.key = (model, group)
+        served = np.array([_serves(d, model, group) for d in fleet.devices], dtype=bool)
+        up = served & fleet.up
+        self.mask = up & (fleet.weight > 0)
+        self.index = np.flatnonzero(self.mask)
+        self.devices: tuple[int, ...] = tuple(self.index.tolist())
+        self.count = len(self.devices)
+        self.unweighted = self.count == 0 and bool(up.any())
+        """All that are up have weight zero."""
+        self.penalty = np.where(self.mask, 0.0, np.inf)
+        outside = ~self.mask & fleet.usable
+        self.excluded: tuple[int, ...] = tuple(np.flatnonzero(outside).tolist())
+        """Devices that other classes may use; those that nobody may use have no room anyway."""
+        self.outside = np.where(outside, -np.inf, 0.0) if self.excluded else None
+        infos = [fleet.devices[i] for i in self.devices]
+        self.capacity_bytes = max((d.capacity_bytes for d in infos), default=0.0)
+        sizes = {
+            (d.kv_bytes_per_token, d.reserve_output, d.block_tokens, d.workspace_bytes)
+            for d in infos
+        }
+        self.uniform = len(sizes) <= 1
+        size = next(iter(sizes)) if self.uniform and sizes else (0.0, False, 16, 0.0)
+        self._bytes_per_token, self.reserve_output, self._block_tokens, self._workspace = size
+        self.set_id = fleet.set_id(self.devices)
+
+    def need_bytes(self, request: Request) -> float:
+        """Return what *request* needs on any device of a uniform class."""
+        later = request.max_tokens if self.reserve_output else self._block_tokens
+        return (request.prompt_tokens + later) * self._bytes_per_token + self._workspace
+
+    def __len__(self) -> int:
+        return self.count
+
+
+def _serves(device: DeviceInfo, model: str, group: str) -> bool:
+    fits_model = not model or not device.model or device.model == model
+    return fits_model and (not group or device.group == group)
+
+
+class Fleet:
+    """Devices 0..N-1, their health and weights, and the classes of requests they may serve."""
+
+    count: int
+    up: Bools  # present and healthy
+    usable: Bools  # up, and of a weight above zero
+    weight: Floats
+    speed: Floats
+    kv_bytes_per_token: Floats
+    generation: Ints
+
+    def __init__(self, devices: Sequence[DeviceInfo]) -> None:
+        self.devices: list[DeviceInfo] = []
+        self.version = 0
+        self._classes: dict[tuple[str, str], Eligible] = {}
+        self._sets: dict[tuple[int, ...], int] = {}
+        self._present: list[bool] = []
+        self._check(devices)
+        self.devices.extend(devices)
+        self._present = [True] * len(devices)
+        self._allocate(len(devices))
+        for i in range(len(devices)):
+            self._describe(i)
+
+    def _check(self, devices: Iterable[DeviceInfo]) -> None:
+        names = {d.name for i, d in enumerate(self.devices) if self._present[i]}
+        problems = []
+        for device in devices:
+            problems += device.problems()
+            if device.name in names:
+                problems.append(
+                    Problem(f"device {device.name}", "named twice", "give each its own name")
+                )
+            names.add(device.name)
+        if problems:
+            raise InputError(problems)
+
+    def _allocate(self, count: int) -> None:
+        """Give every column *count* rows, keeping what is there."""
+        self.count = count
+        self.up = self._column("up", np.bool_, False)
+        self.usable = self._column("usable", np.bool_, False)
+        self.weight = self._column("weight", np.float64, 0.0)
+        self.speed = self._column("speed", np.float64, 1.0)
+        self.kv_bytes_per_token = self._column("kv_bytes_per_token", np.float64, 0.0)
+        self.generation = self._column("generation", np.int64, 0)
+
+    def _column(self, name: str, dtype: type[_T], fill: float) -> NDArray[_T]:
+        new = np.full(self.count, fill, dtype=dtype)
+        old = getattr(self, name, None)
+        if old is not None:
+            new[: len(old)] = old
+        return new
+
+    def _describe(self, device: int) -> None:
+        info = self.devices[device]
+        self.up[device] = True
+        self.weight[device] = info.weight
+        self.usable[device] = info.weight > 0
+        self.speed[device] = info.speed_tokens_per_s
+        self.kv_bytes_per_token[device] = info.kv_bytes_per_token
+
+    def eligible(self, model: str, group: str) -> Eligible:
+        """Return the devices that may serve *model* within *group*; empty names mean any."""
+        found = self._classes.get((model, group))
+        if found is None:
+            found = self._classes[model, group] = Eligible(self, model, group)
+        return found
+
+    def set_id(self, devices: tuple[int, ...]) -> int:
+        """Return a small number that stands for this set of devices."""
+        return self._sets.setdefault(devices, len(self._sets))
+
+    def set_weight(self, device: int, weight: float) -> None:
+        """Change a static weight at run time; 0 drains the device."""
+        if not 0 <= weight < math.inf:
+            raise InputError.at(f"device {self.devices[device].name}", f"weight is {weight}")
+        self.weight[device] = weight
+        self._changed(device)
+
+    def _changed(self, device: int) -> None:
+        """Forget what was derived from health and weights."""
+        self.usable[device] = self.up[device] and self.weight[device] > 0
+        self.version += 1
+        self._classes.clear()
+
+    def index_of(self, name: str) -> int:
+        """Return the index of the device called *name*."""
+        for i, device in enumerate(self.devices):
+            if device.name == name and self._present[i]:
+                return i
+        raise InputError.at("fleet", f"no device is called {name!r}")

@@ -1,0 +1,1 @@
+"""The placement policies that zerolayer ships; ``dispatch.registry`` knows them by name."""

@@ -1,0 +1,85 @@
+"""What a placement policy is: it sees the request and the graph, and names a device."""
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from dispatch.graph import TopologyGraph
+from dispatch.outcomes import Reason
+from dispatch.request import Request
+
+
+@dataclass(slots=True)
+class Choice:
+    """What a policy chose: a device, or -1 with the reason why none.
+
+    ``best`` and ``scores`` name up to five devices with the policy's own measure of them, the
+    chosen first; ``candidates`` counts the devices that were compared; ``cached_tokens`` is how
+    much of the prompt the policy takes to be cached there. A policy may hand out one and the same
+    object again and again: it is valid until the next ``choose``.
+    """
+
+    device: int = -1
+    reason: Reason = Reason.placed
+    candidates: int = 0
+    cached_tokens: int = 0
+    best: Sequence[int] = field(default=())
+    scores: Sequence[float] = field(default=())
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """A placement policy. Optional callbacks are looked up by name, once, by the dispatcher:
+
+    ``on_start(request, device, now_s)``: the placement was booked;
+    ``on_first_token(request, device, now_s)``;
+    ``on_finish(request, device, now_s)``: it ended well;
+    ``on_failure(request, device, now_s, fault)``: it ended badly; *fault* blames the device;
+    ``on_cancel(request, device, now_s)``: the client left.
+    """
+
+    name: str
+    signals: frozenset[str]
+    """Names of the signals that it reads, of :data:`dispatch.signals.SIGNALS`."""
+
+    def choose(self, request: Request, graph: TopologyGraph, now_s: float) -> Choice:
+        """Return the device for *request*; leaves the books alone."""
+        ...
+
+
+class BasePolicy:
+    """Common ground of the policies here: name, parameters, seed, one reusable answer."""
+
+    name: ClassVar[str] = ""
+    signals: ClassVar[frozenset[str]] = frozenset({"health"})
+    Params: ClassVar[type[Any] | None] = None
+
+    def __init__(self, params: Any = None, *, seed: int = 0) -> None:
+        self.params = params if params is not None or self.Params is None else self.Params()
+        self.seed = seed
+        self._choice = Choice()
+
+    @classmethod
+    def summary(cls) -> str:
+        """Return the first sentence of the docstring, for lists."""
+        return (inspect.getdoc(cls) or "").partition("\n")[0]
+
+    def _place(self, device: int, candidates: int) -> Choice:
+        choice = self._choice
+        choice.device = device
+        choice.reason = Reason.placed
+        choice.candidates = candidates
+        choice.cached_tokens = 0
+        choice.best = (device,)
+        choice.scores = ()
+        return choice
+
+    def _none(self, reason: Reason, candidates: int = 0) -> Choice:
+        choice = self._choice
+        choice.device = -1
+        choice.reason = reason
+        choice.candidates = candidates
+        choice.cached_tokens = 0
+        choice.best = choice.scores = ()
+        return choice

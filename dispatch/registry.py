@@ -1,0 +1,158 @@
+"""Policies by name: those shipped here, and any that an installed package declares.
+
+An entry point of group ``zerolayer.policies`` names a class or callable; its parameters are those
+of its ``Params`` dataclass where it has one, else of its signature.
+"""
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from dispatch.errors import InputError, Problem, UnknownNameError, nearest
+from dispatch.policy import BasePolicy, Policy
+
+GROUP = "zerolayer.policies"
+_MODULES = (
+    "round_robin",
+    "static_weights",
+    "least_requests",
+    "topology",
+)
+
+Kind = type[BasePolicy]
+_K = TypeVar("_K", bound=Kind)
+_shipped: dict[str, Kind] = {}
+
+
+def register(name: str) -> Callable[[_K], _K]:
+    """Register a policy class of this house under *name*."""
+
+    def keep(kind: _K) -> _K:
+        if name in _shipped:
+            raise ValueError(f"policy {name} is registered twice")
+        kind.name = name
+        _shipped[name] = kind
+        return kind
+
+    return keep
+
+
+def shipped() -> dict[str, Kind]:
+    """Return the policies that come with zerolayer, in the order of their catalogue."""
+    for module in _MODULES:
+        import_module(f"dispatch.policies.{module}")
+    return dict(_shipped)
+
+
+@cache
+def _declared() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def names() -> list[str]:
+    """Return every policy name that :func:`policy` takes."""
+    return list(dict.fromkeys([*shipped(), *sorted(_declared())]))
+
+
+def policy(name: str, params: Mapping[str, Any] | None = None, *, seed: int = 0) -> Policy:
+    """Return a new policy *name* with its parameters checked; raise InputError otherwise."""
+    kind: Any = shipped().get(name)
+    if kind is None and name in _declared():
+        kind = _declared()[name].load()
+    if kind is None:
+        raise UnknownNameError("policy.name", "policy", name, names())
+    return build(kind, name, dict(params or {}), seed=seed)
+
+
+def build(kind: Any, name: str, params: dict[str, Any], *, seed: int = 0) -> Policy:
+    """Return a policy made by *kind*, a class with ``Params`` or any callable."""
+    shape = getattr(kind, "Params", None)
+    if isinstance(kind, type) and issubclass(kind, BasePolicy):
+        if shape is None:
+            _refuse_unknown(name, params, ())
+            return cast(Policy, kind(seed=seed))
+        return cast(Policy, kind(checked(shape, f"policy {name}", params), seed=seed))
+    accepted = inspect.signature(kind).parameters
+    if not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
+        _refuse_unknown(name, params, [p for p in accepted if p not in ("self", "seed")])
+    if "seed" in accepted:
+        params.setdefault("seed", seed)
+    made = kind(**params)
+    if not isinstance(made, Policy):
+        raise InputError.at(f"policy {name}", "is no policy", "give it name, signals and choose")
+    return made
+
+
+def _refuse_unknown(name: str, params: Mapping[str, Any], known: Any) -> None:
+    problems = [
+        Problem(f"policy {name}", f"unknown parameter {key!r}", nearest(key, known))
+        for key in params
+        if key not in known
+    ]
+    if problems:
+        raise InputError(problems)
+
+
+def checked(shape: type[Any], place: str, params: Mapping[str, Any]) -> Any:
+    """Return a *shape* dataclass of *params*, with every problem named at once."""
+    hints = get_type_hints(shape)
+    known = {f.name: f for f in fields(shape)}
+    problems = []
+    values: dict[str, Any] = {}
+    for key, value in params.items():
+        if key not in known:
+            problems.append(Problem(place, f"unknown parameter {key!r}", nearest(key, known)))
+            continue
+        ok, values[key] = _coerced(value, hints[key])
+        if not ok:
+            problems.append(
+                Problem(f"{place}.{key}", f"found {value!r}", f"give {_described(hints[key])}")
+            )
+    for key, f in known.items():
+        if f.default is MISSING and f.default_factory is MISSING and key not in params:
+            problems.append(Problem(f"{place}.{key}", "is missing", _described(hints[key])))
+    if problems:
+        raise InputError(problems)
+    try:
+        return shape(**values)
+    except ValueError as error:
+        raise InputError.at(place, str(error)) from error
+
+
+def _coerced(value: Any, hint: Any) -> tuple[bool, Any]:
+    """Return whether *value* is of the type *hint*, and the value in that type."""
+    origin = get_origin(hint)
+    if hint is Any:
+        return True, value
+    if origin is Literal:
+        return value in get_args(hint), value
+    if origin in (typing.Union, types.UnionType):
+        for one in get_args(hint):
+            ok, made = _coerced(value, one)
+            if ok:
+                return ok, made
+        return False, value
+    if origin is tuple and isinstance(value, list | tuple):
+        made_all = [_coerced(v, get_args(hint)[0]) for v in value]
+        return all(ok for ok, _ in made_all), tuple(v for _, v in made_all)
+    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return value == value, float(value)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool), value
+    if hint is type(None):
+        return value is None, value
+    if isinstance(hint, type) and hint is not float:
+        return isinstance(value, hint), value
+    return callable(value) and "Callable" in str(hint), value
+
+
+def _described(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(map(str, get_args(hint)))
+    return hint.__name__ if isinstance(hint, type) else str(hint)
