@@ -55,6 +55,7 @@ class Plot:
     draw: "Callable[[Axes], None]"
     height_in: float = 3.1
     left_in: float = 0.62
+    right_in: float = 0.18
     wide: bool = False
 
 

@@ -83,9 +83,14 @@ def settings() -> Iterator[None]:
         yield
 
 
-def place(axes: "Axes", plot: Plot) -> None:
-    """Draw *plot* into *axes*."""
+def place(axes: "Axes", plot: Plot, scale: float = 1.0) -> None:
+    """Draw *plot* into *axes*; text shrinks by *scale* where a page is narrower than the screen."""
     plot.draw(axes)
+    if scale != 1.0:
+        from matplotlib.text import Text
+
+        for text in axes.findobj(Text):
+            text.set_fontsize(float(text.get_fontsize()) * scale)
 
 
 def svg(plot: Plot) -> str:
@@ -109,7 +114,7 @@ def svg(plot: Plot) -> str:
 
 def inner(plot: Plot, width_in: float) -> tuple[float, float, float, float]:
     """Return the axes' rectangle in shares of a figure of *width_in* by the plot's height."""
-    left, right, bottom, top = plot.left_in, 0.18, 0.5, 0.12
+    left, right, bottom, top = plot.left_in, plot.right_in, 0.5, 0.16
     return (
         left / width_in,
         bottom / plot.height_in,

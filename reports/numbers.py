@@ -58,7 +58,10 @@ def change(ratio: float) -> str:
 
 def span(interval: Interval, unit: str = "", scale: float = 1.0, plus: bool = True) -> str:
     """Return ``mean [low, high] unit``; says so where there is no interval."""
-    show = (lambda v: signed(v * scale)) if plus else (lambda v: number(v * scale))
+
+    def show(value: float) -> str:
+        return signed(value * scale) if plus else number(value * scale)
+
     tail = f" {unit}" if unit else ""
     if math.isnan(interval.mean):
         return "n/a"

@@ -38,7 +38,8 @@ def read_columns(path: Path, columns: Sequence[str]) -> dict[str, Any]:
     Raises InputError naming the file and the columns that it lacks.
     """
     try:
-        file = pq.ParquetFile(path, read_dictionary=["arm", *_TEXT])
+        text = [c for c in ("arm", *_TEXT) if c in pq.read_schema(path).names]
+        file = pq.ParquetFile(path, read_dictionary=text)
     except (OSError, pa.ArrowException) as error:
         raise InputError.at(str(path), f"cannot be read ({error})", "give a run folder") from error
     with file:

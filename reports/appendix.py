@@ -1,0 +1,165 @@
+"""The last sections: what the trace cannot support, keys, definitions, how to reproduce."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from reports import metrics as m
+from reports.document import Bullets, Paragraph, Section, Table
+from reports.intervals import sample_floor
+from reports.numbers import count, number
+from reports.tables import Run
+
+
+def limits(run: Run) -> Section:
+    """Return the workload, its quirks, and what it cannot tell."""
+    made = Section("limits", "The workload, and what it cannot support")
+    trace: Mapping[str, Any] = run.manifest.get("trace") or {}
+    rows = list(_describe(trace))
+    if rows:
+        made.add(Table("The trace", ("Property", "value"), rows, frozenset({0, 1})))
+    quirks = [_quirk(q) for q in trace.get("quirks") or ()]
+    if quirks:
+        made.add(Paragraph("Quirks of the source:"), Bullets(quirks))
+    cannot = [str(c) for c in trace.get("cannot_tell") or ()]
+    made.add(Paragraph("What this trace cannot support:", "lead"))
+    made.add(Bullets(cannot or ["The trace states no limits of its own."]))
+    made.add(Bullets(_threats(run)))
+    return made
+
+
+def _describe(trace: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    rows = []
+    for key, value in trace.items():
+        name = f"{prefix}{key.replace('_', ' ')}"
+        if isinstance(value, Mapping):
+            flat = all(isinstance(v, int | float) for v in value.values())
+            if flat and value:
+                told = " · ".join(f"{k} {_value(v)}" for k, v in value.items())
+                rows.append((name, told))
+        elif isinstance(value, str | int | float) and value != "":
+            rows.append((name, _value(value)))
+    return rows
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool | str):
+        return str(value)
+    return count(value) if float(value).is_integer() else number(float(value), 4)
+
+
+def _quirk(quirk: Any) -> str:
+    if isinstance(quirk, Mapping):
+        rows = f" ({quirk['rows']:,} rows)" if quirk.get("rows") else ""
+        return f"{quirk.get('text', quirk.get('code', ''))}{rows}"
+    return str(quirk)
+
+
+def _threats(run: Run) -> list[str]:
+    told = []
+    if run.world != "live" and not run.manifest.get("calibration"):
+        told.append(
+            "**Uncalibrated**: no live run stands beside this simulation. Differences between "
+            "arms share the model's error; absolute figures carry it whole."
+        )
+    extrapolated = sorted(
+        {str(x) for a in run.arms for f in run.facts(a) for x in f.get("extrapolated") or ()}
+    )
+    told += [f"Extrapolated beyond the measured range: {x}." for x in extrapolated]
+    if len(run.replicates) > 1 and (run.scenario.get("trace") or {}).get("resample") == "none":
+        told.append("Replicates are seeds on one trace: intervals leave out how traces vary.")
+    if run.scenario.get("story_inputs"):
+        keys = ", ".join(f"`{k}`" for k in run.scenario["story_inputs"])
+        told.append(f"Inputs taken from the account under test, not measured: {keys}.")
+    told += run.notes
+    return told
+
+
+def ledger(run: Run) -> Section | None:
+    """Return the configuration ledger; None where the run carries none."""
+    rows = [dict(r) for r in run.manifest.get("ledger") or ()]
+    if not rows:
+        return None
+    heads = list(rows[0])
+    made = Section("ledger", "Configuration ledger")
+    made.add(
+        Paragraph(
+            f"The {len(rows)} keys of the legacy layer: what each does, and what becomes of it "
+            "without the layer. That they go away with it is by construction, not a finding."
+        )
+    )
+    cells = [tuple(_plain(r.get(h, "")) for h in heads) for r in rows]
+    columns = frozenset(range(len(heads)))
+    titles = [h.replace("_", " ") for h in heads]
+    made.add(Table("All keys", titles, cells, columns, folded=True))
+    return made
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return str(value)
+
+
+def definitions(run: Run) -> Section:
+    """Return every definition with its formula."""
+    made = Section("definitions", "Definitions")
+    made.add(
+        Paragraph(
+            "Of one request: a planned arrival, d start of the first decision, e end of the last "
+            "decision, s first kernel, f first token, l last token (or the moment of failure), n "
+            "output tokens."
+        )
+    )
+    rows = [(x.title, f"`{x.formula}`", x.note) for x in m.METRICS.values()]
+    rows += [(title, f"`{formula}`", note) for title, formula, note in m.OTHER_DEFINITIONS]
+    head = ("Quantity", "formula", "remarks")
+    made.add(Table("Quantities and formulas", head, rows, frozenset({0, 1, 2})))
+    floors = ", ".join(f"p{p:g} ≥ {sample_floor(p):,}" for p in m.PERCENTS)
+    slo = m.thresholds(run)
+    limits_told = ", ".join(f"{k} ≤ {v:g} s" for k, v in slo.items()) or "finished at all"
+    made.add(
+        Bullets(
+            [
+                f"Samples needed: {floors}.",
+                f"A request is good here when it finished and {limits_told}.",
+                "Latencies are those of all requests by their arrival; no warm-up is cut off. What "
+                "is in flight at the end is censored: it counts as missed, never as dropped.",
+                "Utilisation is taken from 0 to the last arrival, alike in all arms.",
+            ]
+        )
+    )
+    return made
+
+
+def reproduce(run: Run) -> Section:
+    """Return how to get the same figures again."""
+    made = Section("reproduce", "How to reproduce")
+    argv = run.manifest.get("argv") or ()
+    scenario = run.scenario
+    command = " ".join(_argument(a) for a in argv)
+    made.add(
+        Bullets(
+            [
+                f"Run again: `{command or 'zerolayer evidence ' + str(scenario.get('name'))}`",
+                "Check every figure of this folder: `zerolayer verify FOLDER`",
+                f"Seed {scenario.get('seed')}, {len(run.replicates)} replicates; replicate 0 is "
+                "the trace itself, the others are block-resampled from it, the same for all arms.",
+                "Scenario, trace hash, code version, packages and the hash of every file are in "
+                "`manifest.json`; every figure of this page is in `summary.json`.",
+            ]
+        )
+    )
+    if scenario.get("reasoning"):
+        made.add(Paragraph("Why this load and fleet: " + str(scenario["reasoning"]).strip()))
+    margins = scenario.get("margins") or {}
+    rows = [(f"margins.{k}", str(v)) for k, v in margins.items()]
+    rows += [(f"slo.{k}", str(v)) for k, v in (scenario.get("slo") or {}).items() if v is not None]
+    if rows:
+        made.add(Table("Judged by", ("Key", "value"), rows))
+    return made
+
+
+def _argument(value: Any) -> str:
+    """Return an argument without the folder of whoever ran it."""
+    text = str(value)
+    return text.rsplit("/", 1)[-1] if text.startswith("/") else text

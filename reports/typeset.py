@@ -1,0 +1,84 @@
+"""Lines and words on a page: measured with the real font, so that nothing overlaps."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+
+@lru_cache(maxsize=4)
+def _font(bold: bool) -> Any:
+    from matplotlib.font_manager import FontProperties, findfont
+    from matplotlib.ft2font import FT2Font
+
+    weight = "bold" if bold else "normal"
+    return FT2Font(findfont(FontProperties(family="DejaVu Sans", weight=weight)))
+
+
+@lru_cache(maxsize=65536)
+def width_pt(text: str, size: float, bold: bool = False) -> float:
+    """Return the width of *text* in points."""
+    font = _font(bold)
+    font.set_size(size, 72)
+    font.set_text(text, 0.0)
+    return float(font.get_width_height()[0]) / 64.0
+
+
+def wrap(text: str, size: float, room_pt: float, bold: bool = False) -> list[str]:
+    """Return *text* as lines no wider than *room_pt*; a longer word is cut."""
+    lines: list[str] = []
+    for paragraph in text.split("\n"):
+        line = ""
+        for word in paragraph.split(" "):
+            longer = f"{line} {word}" if line else word
+            if width_pt(longer, size, bold) <= room_pt:
+                line = longer
+                continue
+            if line:
+                lines.append(line)
+            while width_pt(word, size, bold) > room_pt and len(word) > 1:
+                keep = _prefix(word, size, room_pt, bold)
+                lines.append(word[:keep])
+                word = word[keep:]
+            line = word
+        lines.append(line)
+    return lines
+
+
+def _prefix(word: str, size: float, room_pt: float, bold: bool) -> int:
+    keep = len(word)
+    while keep > 1 and width_pt(word[:keep], size, bold) > room_pt:
+        keep -= 1
+    return keep
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The widths of a table's columns and the lines of every cell."""
+
+    widths_pt: list[float]
+    cells: list[list[list[str]]]
+
+
+def columns(rows: list[list[str]], size: float, room_pt: float, gap_pt: float) -> Columns:
+    """Return column widths that fill *room_pt* fairly, and *rows* wrapped to them (row 0 bold)."""
+    count = len(rows[0])
+    natural, least = [0.0] * count, [0.0] * count
+    for at, row in enumerate(rows):
+        for i, cell in enumerate(row):
+            bold = not at or not i
+            natural[i] = max(natural[i], width_pt(cell, size, bold) + gap_pt)
+            word = max((width_pt(w, size, bold) for w in cell.split()), default=0.0)
+            least[i] = max(least[i], min(word, room_pt / 3) + gap_pt)
+    spare = room_pt - sum(least)
+    if sum(natural) <= room_pt:
+        widths = natural
+    elif spare <= 0:
+        widths = [w * room_pt / sum(least) for w in least]
+    else:
+        wants = [max(0.0, n - w) for n, w in zip(natural, least, strict=True)]
+        widths = [w + spare * x / sum(wants) for w, x in zip(least, wants, strict=True)]
+    cells = [
+        [wrap(c, size, widths[i] - gap_pt, not at or not i) for i, c in enumerate(row)]
+        for at, row in enumerate(rows)
+    ]
+    return Columns(widths, cells)
