@@ -263,5 +263,5 @@ class LegacyRouter:
         return {
             "max_fails": self.config.max_fails,
             "fail_timeout_s": self.config.fail_timeout_s,
-            "processes": self.config.worker_processes,
+            "workers": self.config.worker_processes,
         }

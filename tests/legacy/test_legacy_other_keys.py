@@ -2,8 +2,12 @@
 
 from typing import Any
 
+from dispatch.fleet import DeviceInfo
+from dispatch.graph import TopologyGraph
 from dispatch.legacy import LegacyConfig, LegacyRouter, Translated
+from dispatch.legacy.policy import legacy_policy
 from dispatch.outcomes import Reason
+from dispatch.request import Request
 
 
 def router(groups: list[str] | None = None, **settings: Any) -> LegacyRouter:
@@ -117,13 +121,44 @@ def test_shed_queue_depth_is_where_the_router_answers_503() -> None:
     assert router(shed_queue_depth=0, probe_queue_depth=4).translate({}).reject is None
 
 
+def fleet(*weights: float, gpu: str = "a100-sxm4-40g") -> list[DeviceInfo]:
+    return [
+        DeviceInfo(name, "p", gpu, weight=w) for name, w in zip("abcdefgh", weights, strict=False)
+    ]
+
+
+def picks(
+    count: int, *, fail: tuple[int, ...] = (), step_s: float = 1.0, weights: int = 3, **keys: Any
+) -> str:
+    """Pick *count* times, a pick every *step_s*; the picks numbered in *fail* fail at once."""
+    devices = fleet(*[1.0] * weights)
+    graph = TopologyGraph(devices)
+    policy = legacy_policy(router(**keys), devices)
+    seen = ""
+    for at in range(count):
+        request = Request(at, 0.0, 10, 10)
+        device = policy.choose(request, graph, at * step_s).device
+        seen += "abcdefgh"[device]
+        if at in fail:
+            policy.on_failure(request, device, at * step_s, fault=True)
+        else:
+            policy.on_finish(request, device, at * step_s)
+    return seen
+
+
 def test_max_fails_is_how_many_failures_take_a_device_out() -> None:
-    assert router(max_fails=4).policy_params()["max_fails"] == 4
+    assert picks(6, fail=(0,), max_fails=1) == "abcbcb"
+    assert picks(6, fail=(0,), max_fails=2).count("a") == 2
+    assert picks(6, fail=(0,), max_fails=0) == "abcabc"
 
 
 def test_fail_timeout_s_is_how_long_a_device_stays_out() -> None:
-    assert router(fail_timeout_s=3).policy_params()["fail_timeout_s"] == 3
+    short = picks(12, fail=(0,), fail_timeout_s=2)
+    long = picks(12, fail=(0,), fail_timeout_s=60)
+    assert "a" in short[3:]
+    assert "a" not in long[1:]
 
 
 def test_worker_processes_sets_how_many_round_robins_run_side_by_side() -> None:
-    assert router(worker_processes=16).policy_params()["processes"] == 16
+    assert picks(6, worker_processes=1) == "abcabc"
+    assert picks(6, worker_processes=3) == "aaabbb"
