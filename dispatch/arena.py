@@ -7,7 +7,10 @@ from typing import Protocol
 
 from sortedcontainers import SortedDict, SortedList
 
+from dispatch.arena_caching import CachingAllocator
 from dispatch.errors import InputError, InvariantError
+
+__all__ = ["Arena", "CachingAllocator", "ContiguousArena", "PagedArena", "fragmentation"]
 
 
 class Arena(Protocol):
