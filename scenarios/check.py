@@ -1,10 +1,12 @@
 """What a schema cannot say: names that must be registered, and figures that must fit together."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from dispatch import hardware, registry
 from dispatch.errors import InputError, nearest
+from dispatch.hardware import MemoryPlan
 from dispatch.legacy import LegacyConfig
 from dispatch.request import HINTS
 from scenarios import arms
@@ -30,11 +32,7 @@ def names(raw: Mapping[str, Any]) -> Iterator[Finding]:
         if isinstance(name, str) and name not in registry.names():
             hint = nearest(name, registry.names())
             yield (*path, "policy", "name"), f"unknown policy {name!r}", hint
-        known = list(LegacyConfig.model_fields)
-        for key in _get(arm, "door", "settings") or ():
-            if key not in known:
-                where = (*path, "door", "settings", key)
-                yield where, f"unknown legacy key {key!r}", nearest(key, known)
+        yield from _settings(_get(arm, "door", "settings"), (*path, "door", "settings"))
     for kind, known_names in (("kernel_hint", HINTS), ("precision", PRECISIONS)):
         for name in _get(raw, "traffic", kind) or ():
             if name and name not in known_names:
@@ -50,6 +48,16 @@ def _get(node: Any, *keys: str) -> Any:
 
 def _items(node: Any) -> list[Any]:
     return node if isinstance(node, list) else []
+
+
+def _settings(settings: Any, path: Path) -> Iterator[Finding]:
+    if not isinstance(settings, Mapping):
+        return
+    try:
+        LegacyConfig.from_settings(settings)
+    except InputError as error:
+        for problem in error.problems:
+            yield (*path, problem.place.split(".")[-1]), problem.found, problem.way_out
 
 
 def _fleet_names(fleet: Any, path: Path) -> Iterator[Finding]:
@@ -126,8 +134,11 @@ def _policy(arm: ArmConfig, path: Path) -> Iterator[Finding]:
         registry.policy(arm.policy.name, arm.policy.params, seed=0)
     except InputError as error:
         for problem in error.problems:
-            key = problem.place.split(".")[-1].strip()
-            where = (*path, "params", key) if key in arm.policy.params else (*path, "params")
+            quoted = re.search(r"unknown parameter '(.*)'", problem.found)
+            key = quoted[1] if quoted else problem.place.rpartition(".")[2]
+            where: Path = (*path, "params")
+            if key in arm.policy.params:
+                where = (*where, key)
             yield where, problem.found, problem.way_out
 
 
@@ -194,22 +205,28 @@ def _fits(scenario: Scenario, arm: ArmConfig, path: Path) -> Iterator[Finding]:
             plan = hardware.memory_plan(
                 gpu, spec, model.precision, model.kv_precision, pool.tp,
                 arm.engine.memory_utilization_ratio, arm.engine.kernel_plan,
-                arm.engine.max_num_batched_tokens,
+                arm.engine.max_num_batched_tokens, max_num_seqs=arm.engine.max_num_seqs,
+                block_tokens=arm.engine.block_tokens,
             )  # fmt: skip
         except InputError as error:
             for problem in error.problems:
                 yield where, problem.found, problem.way_out
             continue
         if not plan.fits:
-            yield where, _short(pool, model, arm, plan), "raise tp, or take a larger GPU"
+            yield (
+                where,
+                _short(pool, model, plan),
+                "raise tp, take a larger GPU, or lower engine.max_num_batched_tokens",
+            )
 
 
-def _short(pool: PoolConfig, model: ModelConfig, arm: ArmConfig, plan: Any) -> str:
+def _short(pool: PoolConfig, model: ModelConfig, plan: MemoryPlan) -> str:
     fixed = plan.weights_bytes + plan.context_bytes + plan.workspace_bytes
-    room = hardware.gpu(pool.gpu).memory_bytes * pool.tp * arm.engine.memory_utilization_ratio
     return (
         f"{model.name} in {model.precision} fits no replica of {pool.tp} x {pool.gpu}: it takes "
-        f"{fixed / 1e9:.1f} GB before any KV cache, of {room / 1e9:.1f} GB usable"
+        f"{fixed / 1e9:.1f} GB (weights {plan.weights_bytes / 1e9:.1f}, workspace "
+        f"{plan.workspace_bytes / 1e9:.1f}) of {plan.budget_bytes / 1e9:.1f} GB usable, and leaves "
+        "no block of KV cache"
     )
 
 

@@ -145,8 +145,14 @@ class Document:
         for spot, text in self.touched.items():
             if spot[: len(path)] == path and not _has_line(self.index, path):
                 return f"--set {text}: {show(path)}"
-        where = f"{self.path}:{self.index.line(path)}"
+        where = f"{shown(self.path)}:{self.index.line(path)}"
         return f"{where}: {show(path)}" if path else where
+
+
+def shown(path: FilePath) -> str:
+    """Write *path* as the user would: relative where it lies below the current folder."""
+    here = FilePath.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def merge(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -195,7 +201,7 @@ def _has_line(index: LineIndex, path: Path) -> bool:
 
 def _syntax(path: FilePath, message: str) -> Problem:
     at = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)", message)
-    place = f"{path}:{at[1]}" if at and at[1] else str(path)
+    place = f"{shown(path)}:{at[1]}" if at and at[1] else shown(path)
     what = message[: at.start()] if at else message
     where = f" (column {at[2]})" if at and at[2] else " (at its end)" if at else ""
     return Problem(place, f"is no TOML: {what}{where}", "expected a scenario file")

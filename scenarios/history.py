@@ -30,6 +30,7 @@ def load(scenario: Scenario) -> Trace:
         )
     if config.scale != 1.0:
         trace = traces.scale(trace, config.scale, scenario.seed)
+    trace = _lengths(trace, config.prompt_scale, config.output_scale)
     if not len(trace):
         raise InputError.at(
             config.source,
@@ -37,6 +38,23 @@ def load(scenario: Scenario) -> Trace:
             "widen trace.start_s, trace.duration_s or trace.limit",
         )
     return mix(trace, scenario)
+
+
+def _lengths(trace: Trace, prompt_scale: float, output_scale: float) -> Trace:
+    """Scale token counts; prefix blocks name fixed content, so longer prompts lose them."""
+    if prompt_scale == 1.0 and output_scale == 1.0:
+        return trace
+    prompt, output = (
+        np.maximum(np.rint(column * scale), 1).astype(np.int32)
+        for column, scale in (
+            (trace.prompt_tokens, prompt_scale),
+            (trace.output_tokens, output_scale),
+        )
+    )
+    trace = replace(trace, prompt_tokens=prompt, output_tokens=output)
+    if prompt_scale != 1.0 and trace.block_hashes is not None:
+        trace = replace(trace, block_hashes=None, block_offsets=None, block_tokens=0)
+    return trace
 
 
 def replicate(trace: Trace, scenario: Scenario, number: int) -> Trace:

@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -32,6 +32,7 @@ def describe_run(scenario: Scenario, trace: Mapping[str, Any], started_at: str) 
     """Return the manifest of a run but for its arms and its files."""
     return {
         "manifest_version": 1,
+        "world": "sim",
         "scenario": scenario.model_dump(mode="json"),
         "scenario_sha256": scenario_hash(scenario),
         "trace": dict(trace),
@@ -53,10 +54,10 @@ def scenario_hash(scenario: Scenario) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def code_hash() -> str:
-    """Return the sha256 over every source and data file of the package's own folders."""
+def rooms_hash(rooms: Iterable[str]) -> str:
+    """Return the sha256 over every source and data file of the named folders of the package."""
     digest = hashlib.sha256()
-    for room in _ROOMS:
+    for room in rooms:
         for path in sorted((ROOT / room).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
                 digest.update(str(path.relative_to(ROOT)).encode() + b"\0")
@@ -66,7 +67,7 @@ def code_hash() -> str:
 
 def code_version() -> dict[str, Any]:
     """Return version, hash of the code as it stands, and commit and diff hash under git."""
-    version: dict[str, Any] = {"version": _version("zerolayer"), "sha256": code_hash()}
+    version: dict[str, Any] = {"version": _version("zerolayer"), "sha256": rooms_hash(_ROOMS)}
     commit = _git("rev-parse", "HEAD")
     if commit:
         diff = _git("diff", "HEAD", "--", *_ROOMS) or ""

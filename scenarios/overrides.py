@@ -1,7 +1,9 @@
 """``--set a.b.0.c=value``: any key of a scenario, lists included, from the command line."""
 
+import itertools
 import re
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,17 +50,17 @@ def _readings(value: str) -> tuple[Any, ...]:
 def apply(raw: dict[str, Any], override: Override, value: Any) -> list[Path] | Problem:
     """Set *value* in *raw* wherever the keys lead (``*`` is every item of a list)."""
     spots: list[tuple[Any, Path]] = [(raw, ())]
-    for key in override.keys[:-1]:
+    for key, after in itertools.pairwise(override.keys):
         stepped: list[tuple[Any, Path]] = []
         for node, path in spots:
-            steps = _steps(node, key, path, override, create=True)
+            steps = _steps(node, key, path, override, make=list if after == "0" else dict)
             if isinstance(steps, Problem):
                 return steps
             stepped += [(node[step], (*path, step)) for step in steps]
         spots = stepped
     touched: list[Path] = []
     for node, path in spots:
-        steps = _steps(node, override.keys[-1], path, override, create=False)
+        steps = _steps(node, override.keys[-1], path, override, make=None)
         if isinstance(steps, Problem):
             return steps
         for step in steps:
@@ -71,13 +73,13 @@ def apply(raw: dict[str, Any], override: Override, value: Any) -> list[Path] | P
 
 
 def _steps(
-    node: Any, key: str, path: Path, override: Override, *, create: bool
+    node: Any, key: str, path: Path, override: Override, *, make: Callable[[], Any] | None
 ) -> list[str | int] | Problem:
-    """Return where *key* leads in *node*; a missing table on the way is made."""
+    """Return where *key* leads in *node*; *make* makes a missing table or list on the way."""
     place = f"--set {override.text}"
     if isinstance(node, dict):
-        if create and key not in node:
-            node[key] = {}
+        if make is not None and key not in node:
+            node[key] = make()
         return [key]
     if not isinstance(node, list):
         return Problem(place, f"{show(path)} is a value, not a table", f"no key {key} below it")
@@ -88,7 +90,9 @@ def _steps(
         return [names[key]]
     if not key.isdigit():
         return Problem(place, f"{show(path)} has no item {key!r}", nearest(key, names))
-    if int(key) > len(node) or (create and int(key) == len(node)):
+    if make is not None and int(key) == len(node):
+        node.append(make())
+    if int(key) > len(node):
         return Problem(
             place, f"{show(path)} has {len(node)} items", f"expected an index below {len(node)}"
         )

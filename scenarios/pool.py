@@ -48,7 +48,7 @@ class Completed:
 class Work(Protocol):
     """What a worker does: made once in each worker, then called cell by cell."""
 
-    def __call__(self, cell: Any, progress: Callable[[int], None]) -> Any:
+    def __call__(self, cell: Any, progress: Callable[[int], None], /) -> Any:
         """Return the result of *cell*; *progress* takes units of work done since the last call."""
 
 

@@ -27,6 +27,10 @@ class TraceConfig(Section):
     limit: int | None = Field(default=None, ge=1)
     scale: float = Field(default=1.0, gt=0)
     """Rate by superposition (> 1) or thinning (< 1); time is never squeezed."""
+    prompt_scale: float = Field(default=1.0, gt=0)
+    """Factor on every prompt's length; the result is at least one token."""
+    output_scale: float = Field(default=1.0, gt=0)
+    """Factor on every output's length; the result is at least one token."""
     resample: Literal["blocks", "none"] = "blocks"
     """Replicates after the first are block-resampled traces, identical in all arms."""
     block_s: float = Field(default=60.0, gt=0)

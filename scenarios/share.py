@@ -1,5 +1,6 @@
 """One copy of a trace for all workers: columns on disk, mapped into memory by each of them."""
 
+import hashlib
 import pickle
 from dataclasses import fields, replace
 from pathlib import Path
@@ -31,3 +32,16 @@ def load(folder: Path) -> Trace:
     columns = {path.stem: np.load(path, mmap_mode="r") for path in folder.glob("*.npy")}
     empty = {key: columns.pop(key) for key in ("arrival_s", "prompt_tokens", "output_tokens")}
     return replace(Trace(**empty), **columns, **rest)
+
+
+def content_hash(trace: Trace) -> str:
+    """Return the sha256 over every column that a run reads."""
+    digest = hashlib.sha256()
+    for field in fields(trace):
+        value = getattr(trace, field.name)
+        if isinstance(value, np.ndarray):
+            digest.update(f"{field.name} {value.dtype} {value.shape}\0".encode())
+            digest.update(np.ascontiguousarray(value).tobytes())
+        elif field.name in ("names", "block_tokens"):
+            digest.update(f"{field.name} {value!r}\0".encode())
+    return digest.hexdigest()

@@ -1,0 +1,1 @@
+"""How many of which GPU hold the SLOs: a search over fleets, every step of it a simulated run."""

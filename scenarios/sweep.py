@@ -1,0 +1,207 @@
+"""Many small runs: cells in, figures as they complete; known ones come from the store."""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import sim
+from dispatch.journal import Journal
+from scenarios import arms, history, progress, share
+from scenarios.pool import Completed, Executor, Inline, Pool
+from scenarios.schema import Scenario
+from scenarios.store import Store, key
+from scenarios.summary import Collector, summarise
+from traces.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class SweepCell:
+    """One arm of one scenario on one replicate; *trace* names the history it replays."""
+
+    scenario: Scenario
+    arm: str
+    replicate: int
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    """Where the cell stands in its grid; no part of its content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The figures of a cell, or the text of its failure."""
+
+    cell: SweepCell
+    figures: Mapping[str, float]
+    failure: str = ""
+    cached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What travels to a worker: small, and the trace by name only."""
+
+    scenario: str
+    arm: str
+    replicate: int
+    trace: str
+
+
+class Summariser:
+    """Runs orders in a worker; keeps the last few traces that it has seen."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._traces: dict[tuple[str, int, str], Trace] = {}
+        self._scenarios: dict[str, Scenario] = {}
+
+    def __call__(self, order: _Order, progress: Callable[[int], None]) -> dict[str, float]:
+        """Return the figures of one cell."""
+        scenario = self._scenario(order.scenario)
+        arm = next(arm for arm in scenario.arms if arm.name == order.arm)
+        setup = arms.setup(scenario, arm)
+        rows = Collector()
+        journal = Journal(rows, order.arm, order.replicate)
+        seed = arms.seed(scenario, order.replicate)
+        facts = sim.replay(self._trace(order, scenario), setup, seed, journal, progress=progress)
+        journal.close()
+        devices = sum(pool.count for pool in setup.fleet.pools)
+        return summarise(rows, facts.as_dict(), scenario.slo, devices)
+
+    def _scenario(self, text: str) -> Scenario:
+        if text not in self._scenarios:
+            self._scenarios = {text: Scenario.model_validate_json(text)}
+        return self._scenarios[text]
+
+    def _trace(self, order: _Order, scenario: Scenario) -> Trace:
+        name = (order.trace, order.replicate, str(scenario.trace.block_s))
+        if name not in self._traces:
+            base = share.load(self._folder / order.trace)
+            if len(self._traces) >= 4:
+                self._traces.clear()
+            self._traces[name] = history.replicate(base, scenario, order.replicate)
+        return self._traces[name]
+
+
+class Sweep:
+    """Runs cells on an executor of its own, once each, whatever asks for them how often."""
+
+    def __init__(
+        self,
+        jobs: int = 0,
+        *,
+        store: Store | None = None,
+        make_executor: Callable[[Path], Executor] | None = None,
+        quiet: bool = False,
+    ) -> None:
+        self._jobs = jobs
+        self._store = store if store is not None else Store()
+        self._make_executor = make_executor
+        self._quiet = quiet
+        self._scratch = tempfile.TemporaryDirectory(prefix="zerolayer-sweep-")
+        self._traces: dict[str, tuple[str, int]] = {}
+        self.ran = 0
+        self.reused = 0
+
+    def __enter__(self) -> "Sweep":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._scratch.cleanup()
+
+    def run(
+        self,
+        cells: Sequence[SweepCell],
+        title: str = "cells",
+        note: Callable[[Outcome], str] | None = None,
+    ) -> list[Outcome]:
+        """Return the outcomes in the order of *cells*."""
+        found: list[Outcome | None] = [None] * len(cells)
+        with progress.show(title, len(cells), "cells", self._quiet) as shown:
+            for index, outcome in self._as_completed(cells):
+                found[index] = outcome
+                shown.add(1)
+                if note is not None:
+                    shown.note(note(outcome))
+        return [outcome for outcome in found if outcome is not None]
+
+    def _as_completed(self, cells: Sequence[SweepCell]) -> Iterator[tuple[int, Outcome]]:
+        missing: list[int] = []
+        orders: list[_Order] = []
+        names: list[str] = []
+        for index, cell in enumerate(cells):
+            trace, sha256 = self._trace(cell.scenario)
+            name = key(content(cell, sha256))
+            known = self._store.get(name)
+            if known is not None:
+                self.reused += 1
+                yield index, Outcome(cell, known, cached=True)
+                continue
+            missing.append(index)
+            names.append(name)
+            text = cell.scenario.model_dump_json()
+            orders.append(_Order(text, cell.arm, cell.replicate, trace))
+        for done in self._execute(orders):
+            cell, name = cells[missing[done.index]], names[done.index]
+            self.ran += 1
+            if done.failure is None:
+                self._store.put(name, done.result)
+                yield missing[done.index], Outcome(cell, done.result)
+            else:
+                yield missing[done.index], Outcome(cell, {}, done.failure.text)
+
+    def _execute(self, orders: Sequence[_Order]) -> Iterator[Completed]:
+        if not orders:
+            return
+        folder = Path(self._scratch.name)
+        executor: Executor
+        if self._make_executor is not None:
+            executor = self._make_executor(folder)
+        elif self._jobs == 1 or len(orders) == 1:
+            executor = Inline(Summariser, (folder,))
+        else:
+            executor = Pool(Summariser, (folder,), jobs=self._jobs)
+        yield from executor.as_completed(orders)
+
+    def _trace(self, scenario: Scenario) -> tuple[str, str]:
+        """Return folder name and content hash of the scenario's trace, written at first use."""
+        asked = json.dumps(
+            [scenario.trace.model_dump(), scenario.traffic.model_dump(), scenario.seed],
+            sort_keys=True,
+        )
+        name = hashlib.sha256(asked.encode()).hexdigest()[:16]
+        if name not in self._traces:
+            trace = history.load(scenario)
+            share.save(trace, Path(self._scratch.name) / name)
+            self._traces[name] = (share.content_hash(trace), len(trace))
+        return name, self._traces[name][0]
+
+    def requests(self, scenario: Scenario) -> int:
+        """Return how many requests the scenario's trace offers."""
+        name, _ = self._trace(scenario)
+        return self._traces[name][1]
+
+
+def content(cell: SweepCell, trace_sha256: str) -> dict[str, Any]:
+    """Return all that the figures of *cell* hang on, apart from the code."""
+    scenario = cell.scenario
+    arm = next(arm for arm in scenario.arms if arm.name == cell.arm)
+    return {
+        "setup": arms.setup(scenario, arm).model_dump(mode="json"),
+        "slo": scenario.slo.model_dump(mode="json"),
+        "trace": trace_sha256,
+        "resample": [scenario.trace.resample, scenario.trace.block_s, scenario.seed],
+        "replicate": cell.replicate,
+        "seed": arms.seed(scenario, cell.replicate),
+    }
+
+
+def cells_of(scenario: Scenario, labels: Mapping[str, Any] | None = None) -> list[SweepCell]:
+    """Return every arm on every replicate of *scenario*."""
+    return [
+        SweepCell(scenario, arm.name, replicate, dict(labels or {}))
+        for replicate in range(scenario.replicates)
+        for arm in scenario.arms
+    ]
