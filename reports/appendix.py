@@ -1,12 +1,14 @@
 """The last sections: what the trace cannot support, keys, definitions, how to reproduce."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from reports import metrics as m
 from reports.document import Bullets, Paragraph, Section, Table
 from reports.intervals import sample_floor
 from reports.numbers import count, number
+from reports.pressure import arm_config, section_of
 from reports.tables import Run
 
 
@@ -76,7 +78,7 @@ def _threats(run: Run) -> list[str]:
 
 def ledger(run: Run) -> Section | None:
     """Return the configuration ledger; None where the run carries none."""
-    rows = [dict(r) for r in run.manifest.get("ledger") or ()]
+    rows = ledger_rows(run)
     if not rows:
         return None
     heads = list(rows[0])
@@ -92,6 +94,16 @@ def ledger(run: Run) -> Section | None:
     titles = [h.replace("_", " ") for h in heads]
     made.add(Table("All keys", titles, cells, columns, folded=True))
     return made
+
+
+def ledger_rows(run: Run) -> list[dict[str, Any]]:
+    """Return the manifest's ledger, else the core's own where the baseline is the legacy door."""
+    given = [dict(r) for r in run.manifest.get("ledger") or ()]
+    if given or section_of(arm_config(run, run.baseline), "door").get("kind") != "legacy":
+        return given
+    from dispatch.legacy.ledger import ledger as keys
+
+    return [asdict(row) for row in keys()]
 
 
 def _plain(value: Any) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 
 from dispatch.outcomes import RootCause
 from reports import metrics as m
+from reports.appendix import ledger_rows
 from reports.causes import Causes
 from reports.compare import ratio_at_level
 from reports.document import Paragraph, Section, Table
@@ -243,7 +244,7 @@ def _freshness(e: Evidence) -> Claim:
 
 
 def _keys(run: Run) -> Claim:
-    ledger = run.manifest.get("ledger") or ()
+    ledger = ledger_rows(run)
     rule = "Deleting a layer deletes its keys: a matter of construction, which no run can confirm."
     bound = sum(1 for r in ledger if str(r.get("kind", "")).startswith("hardware"))
     dead = sum(1 for r in ledger if "probe" in str(r.get("kind", "")))

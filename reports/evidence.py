@@ -14,6 +14,7 @@ from reports import (
     attribution,
     causes,
     claims,
+    drills,
     factorial,
     html,
     latency,
@@ -22,6 +23,7 @@ from reports import (
     pdf,
     pressure,
     segments,
+    shadow,
     timeline,
     utilisation,
 )
@@ -51,6 +53,9 @@ class Analysis:
     claims: tuple[claims.Claim, ...]
     steps: tuple[attribution.Step, ...]
     factorial: factorial.Effects | None
+    agreement: shadow.Shadow | None
+    faults: tuple[drills.Drill, ...]
+    rollback: drills.Rollback | None
 
     def as_dict(self) -> dict[str, Any]:
         """Return summary.json's content."""
@@ -73,6 +78,9 @@ class Analysis:
             "claims": [c.as_dict() for c in self.claims],
             "parts": [s.as_dict() for s in self.steps],
             "factorial": self.factorial.as_dict() if self.factorial else None,
+            "shadow": self.agreement.as_dict() if self.agreement else None,
+            "drills": [d.as_dict() for d in self.faults],
+            "rollback": self.rollback.as_dict() if self.rollback else None,
         }
 
 
@@ -115,7 +123,7 @@ def analyse(folder: Path, manifest: Mapping[str, Any]) -> Analysis:
     return Analysis(
         run, devices, judge(run, invalid(run)), latency.analyse(run), found, busy, load,
         segments.analyse(run), claims.analyse(judged), attribution.analyse(run),
-        _factorial(run),
+        _factorial(run), shadow.analyse(run), *drills.analyse(run),
     )  # fmt: skip
 
 
@@ -180,6 +188,8 @@ def compose(data: Analysis) -> Document:
         segments.section(run, data.segments),
         attribution.section(run, data.steps, data.factorial),
         claims.section(run, data.claims),
+        shadow.section(run, data.agreement),
+        drills.section(run, data.faults, data.rollback),
         pressure.section(run, data.pressure),
         appendix.limits(run),
         appendix.ledger(run),

@@ -17,6 +17,7 @@ _TONES: Final = {
     "bad": ("unsafe", "does not hold", "missed", "worse"),
     "open": ("not enough evidence", "undecided", "unsure"),
 }
+_UNITS: Final = re.compile(r"(\d) (?=(?:s|ms|µs|min|h)\b|%)|(?<=[≤≥]) (?=\d)")
 _SIGNS: Final = {"good": "✓", "bad": "✗", "open": "?", "flat": "–"}
 
 
@@ -40,7 +41,7 @@ def plain(text: str) -> str:
 
 def marks(text: str) -> Markup:
     """Return *text* as safe HTML with its two marks carried out."""
-    safe = str(escape(text))
+    safe = _UNITS.sub(lambda hit: (hit[1] or "") + "\u00a0", str(escape(text)))
     safe = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", safe)
     return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", safe))
 

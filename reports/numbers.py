@@ -82,4 +82,6 @@ def p_value(p: float) -> str:
     """Return a p value, never as a bare zero."""
     if math.isnan(p):
         return "n/a"
+    if p > 0.995:
+        return "1"
     return "< 0.0001" if p < 1e-4 else number(p, 2)

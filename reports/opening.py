@@ -140,26 +140,26 @@ def slo_table(run: Run, verdict: Verdict) -> Table:
     """Return SLO by SLO: target, both arms, difference, margin, verdict."""
     rows = []
     for e in verdict.endpoints:
-        target = "none" if e.target is None else f"≤ {number(e.target)} {e.unit}"
+        target = "none" if e.target is None else f"≤ {e.target:g} {e.unit}"
         rows.append(
             (
                 e.title,
+                str(e.verdict),
                 target,
                 _figure(e, e.baseline),
                 _figure(e, e.candidate),
                 difference(e),
                 _margin(e),
-                str(e.verdict),
                 p_value(e.p_holm),
             )
         )
     level = f"{100 * run.confidence:g} %"
     head = (
-        "SLO", "target", run.baseline, run.candidate, f"difference [{level} interval]", "margin",
-        "no worse?", "p (worse, Holm)",
+        "SLO", "no worse?", "target", run.baseline, run.candidate,
+        f"difference [{level} interval]", "margin", "p (worse, Holm)",
     )  # fmt: skip
     caption = f"SLO by SLO, {len(run.replicates)} paired replicates"
-    return Table(caption, head, rows, frozenset({0}), status=6)
+    return Table(caption, head, rows, frozenset({0}), status=1)
 
 
 def section(run: Run, verdict: Verdict, head: Banner) -> Section:

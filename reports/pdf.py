@@ -18,7 +18,7 @@ from reports.document import (
     Table,
 )
 from reports.html import plain, sign, tone
-from reports.typeset import columns, wrap
+from reports.typeset import Line, columns, page_text, width_pt, wrap
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,12 +66,14 @@ class _Press:
             self.close()
         self._number += 1
         self._page = Figure(figsize=PAGE_IN)
+        self._lines: list[Line] = []
         self._y = TOP
         foot = f"{self._footer}   ·   page {self._number}"
         self._put(foot, EDGE, EDGE - 14, 7, colour=draw.SOFT)
 
     def close(self) -> None:
         """Write the page in hand."""
+        self._page.add_artist(page_text(self._lines))
         self._pages.savefig(self._page)
 
     def _need(self, height: float) -> None:
@@ -88,17 +90,8 @@ class _Press:
         colour: str = draw.INK,
         right: bool = False,
     ) -> None:
-        self._page.text(
-            x / 72 / PAGE_IN[0],
-            y / 72 / PAGE_IN[1],
-            text,
-            fontsize=size,
-            fontweight="bold" if bold else "normal",
-            color=colour,
-            ha="right" if right else "left",
-            va="baseline",
-            parse_math=False,
-        )
+        at = x - width_pt(text, size, bold) if right else x
+        self._lines.append((text, at, y, size, bold, colour))
 
     def _line(self, y: float, colour: str = draw.RULE, x0: float = EDGE, x1: float = 0.0) -> None:
         from matplotlib.lines import Line2D
@@ -182,8 +175,21 @@ class _Press:
                 self._y -= size * LEADING
                 self._put(line, EDGE + 14, self._y, size, bold=size > 9)
         self._y -= 18
-        rows = [[t.label, t.value, t.detail] for t in block.tiles]
-        self._table(Table("Key figures", ["figure", "value", ""], rows, frozenset({0, 1, 2})))
+        self._tiles(block)
+
+    def _tiles(self, block: Banner) -> None:
+        """Set the key figures side by side."""
+        width = ROOM / max(len(block.tiles), 1)
+        details = [wrap(t.detail, 7, width - 8) for t in block.tiles]
+        height = 36 + max(map(len, details), default=0) * 7 * LEADING
+        self._need(height)
+        for i, (tile, lines) in enumerate(zip(block.tiles, details, strict=True)):
+            x = EDGE + i * width
+            self._put(tile.label, x, self._y - 2, 7.5, colour=draw.SOFT)
+            self._put(tile.value, x, self._y - 18, 14, bold=True)
+            for n, line in enumerate(lines):
+                self._put(line, x, self._y - 29 - n * 7 * LEADING, 7, colour=draw.SOFT)
+        self._y -= height
 
     def _plots(self, plots: list[Plot]) -> None:
         """Set one wide plot or up to two narrow ones in a row, each with its caption."""
@@ -227,8 +233,7 @@ class _Press:
                 row[table.status] = f"{sign(row[table.status])} {row[table.status]}"
         laid = columns(rows, size, ROOM, 9.0)
         self._need(size * LEADING * (2 + max(len(c) for c in laid.cells[0])) + 30)
-        if table.caption != "Key figures":
-            self.text(table.caption, 8.5, bold=True, after=1)
+        self.text(table.caption, 8.5, bold=True, after=1)
         for at, cells in enumerate(laid.cells):
             height = max(len(c) for c in cells) * size * LEADING + 3
             if at and self._y - height < BOTTOM:

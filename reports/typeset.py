@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
+
+Line: TypeAlias = tuple[str, float, float, float, bool, str]
+"""Text, x and y of its baseline from the lower left in points, size, bold, colour."""
 
 
 @lru_cache(maxsize=4)
@@ -11,16 +14,24 @@ def _font(bold: bool) -> Any:
     from matplotlib.ft2font import FT2Font
 
     weight = "bold" if bold else "normal"
-    return FT2Font(findfont(FontProperties(family="DejaVu Sans", weight=weight)))
+    font = FT2Font(findfont(FontProperties(family="DejaVu Sans", weight=weight)))
+    font.set_size(100, 72)
+    return font
 
 
-@lru_cache(maxsize=65536)
-def width_pt(text: str, size: float, bold: bool = False) -> float:
-    """Return the width of *text* in points."""
+@lru_cache(maxsize=8192)
+def _advance(character: str, bold: bool) -> float:
+    """Return the width of one character as a share of the font size."""
+    from matplotlib.ft2font import LoadFlags
+
     font = _font(bold)
-    font.set_size(size, 72)
-    font.set_text(text, 0.0)
-    return float(font.get_width_height()[0]) / 64.0
+    glyph = font.load_char(ord(character), flags=LoadFlags.NO_HINTING)
+    return float(glyph.linearHoriAdvance) / 65536.0 / 100.0
+
+
+def width_pt(text: str, size: float, bold: bool = False) -> float:
+    """Return the width of *text* in points, kerning left out (it only narrows)."""
+    return size * sum(_advance(c, bold) for c in text)
 
 
 def wrap(text: str, size: float, room_pt: float, bold: bool = False) -> list[str]:
@@ -82,3 +93,27 @@ def columns(rows: list[list[str]], size: float, room_pt: float, gap_pt: float) -
         for at, row in enumerate(rows)
     ]
     return Columns(widths, cells)
+
+
+def page_text(lines: list[Line]) -> Any:
+    """Return one artist that sets *lines*; an artist a line would lay each out several times."""
+    from matplotlib.artist import Artist
+    from matplotlib.font_manager import FontProperties
+
+    fonts = {
+        (size, bold): FontProperties(
+            family="DejaVu Sans", size=size, weight="bold" if bold else "normal"
+        )
+        for _, _, _, size, bold, _ in lines
+    }
+
+    class PageText(Artist):  # type: ignore[misc, unused-ignore]
+        def draw(self, renderer: Any) -> None:
+            for text, x, y, size, bold, colour in lines:
+                if text:
+                    gc = renderer.new_gc()
+                    gc.set_foreground(colour)
+                    renderer.draw_text(gc, x, y, text, fonts[size, bold], 0)
+                    gc.restore()
+
+    return PageText()
