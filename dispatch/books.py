@@ -22,8 +22,8 @@ class Flight:
     device: int
     generation: int
     reserved_bytes: float  # not yet visible in a sample
-    prefill_tokens: int  # until its first token
-    tokens: int
+    prefill_tokens: int  # uncached prompt, until its first token
+    prompt_tokens: int  # the same, until its end
     started_s: float = math.inf
     streamed: bool = False
 
@@ -32,14 +32,16 @@ class Books(Fleet):
     """The load that was assigned, per device; every dispatcher of a graph writes here."""
 
     n: Ints  # in flight
-    tokens: Floats  # prompt + max_tokens of all in flight, cached prompt tokens off
-    prefill_tokens: Floats  # of those without a first token
+    prompt_tokens: Floats  # uncached prompt tokens of all in flight
+    output_tokens: Floats  # max_tokens of all in flight
+    prefill_tokens: Floats  # uncached prompt tokens of those without a first token
     reserved: Floats  # bytes placed that no sample shows yet
     room: Floats  # largest contiguous room: sample - reserved; UNKNOWN; NOWHERE
     placed: Ints  # placements since the start
 
     _n: Cells
-    _tokens: Cells
+    _prompt: Cells
+    _output: Cells
     _prefill: Cells
     _reserved: Cells
     _room: Cells
@@ -57,13 +59,15 @@ class Books(Fleet):
     def _allocate(self, count: int) -> None:
         super()._allocate(count)
         self.n = self._column("n", np.int64, 0)
-        self.tokens = self._column("tokens", np.float64, 0.0)
+        self.prompt_tokens = self._column("prompt_tokens", np.float64, 0.0)
+        self.output_tokens = self._column("output_tokens", np.float64, 0.0)
         self.prefill_tokens = self._column("prefill_tokens", np.float64, 0.0)
         self.reserved = self._column("reserved", np.float64, 0.0)
         self.room = self._column("room", np.float64, UNKNOWN)
         self.base = self._column("base", np.float64, UNKNOWN)
         self.placed = self._column("placed", np.int64, 0)
-        self._n, self._tokens = cells(self.n), cells(self.tokens)
+        self._n = cells(self.n)
+        self._prompt, self._output = cells(self.prompt_tokens), cells(self.output_tokens)
         self._prefill, self._reserved = cells(self.prefill_tokens), cells(self.reserved)
         self._room, self._base = cells(self.room), cells(self.base)
         self._placed, self._generation = cells(self.placed), cells(self.generation)
@@ -73,12 +77,12 @@ class Books(Fleet):
     def take(self, request: Request, device: int, need_bytes: float, cached_tokens: int) -> Flight:
         """Book *request* on *device* and hold *need_bytes* of its room; return the flight."""
         prefill = request.prompt_tokens - cached_tokens
-        tokens = prefill + request.max_tokens
         need = need_bytes if self.reservations else 0.0
-        flight = Flight(request, device, int(self._generation[device]), need, prefill, tokens)
+        flight = Flight(request, device, int(self._generation[device]), need, prefill, prefill)
         self._n[device] += 1
         self._placed[device] += 1
-        self._tokens[device] += tokens
+        self._prompt[device] += prefill
+        self._output[device] += request.max_tokens
         self._prefill[device] += prefill
         if need:
             self._reserved[device] += need
@@ -111,7 +115,8 @@ class Books(Fleet):
         if flight.generation != self._generation[device]:
             return False
         self._n[device] -= 1
-        self._tokens[device] -= flight.tokens
+        self._prompt[device] -= flight.prompt_tokens
+        self._output[device] -= flight.request.max_tokens
         if flight.prefill_tokens:
             self._prefill[device] -= flight.prefill_tokens
         if flight.reserved_bytes:
@@ -153,7 +158,8 @@ class Books(Fleet):
     def _forget(self, device: int) -> None:
         """Start the books of *device* afresh: what was in flight there belongs to the past."""
         self.generation[device] += 1
-        for column in (self.n, self.tokens, self.prefill_tokens, self.reserved):
+        columns = (self.n, self.prompt_tokens, self.output_tokens, self.prefill_tokens)
+        for column in (*columns, self.reserved):
             column[device] = 0
         self.base[device] = UNKNOWN
         self._confirmed[device].clear()

@@ -20,9 +20,18 @@ from dispatch.policy import BasePolicy, Policy
 GROUP = "zerolayer.policies"
 _MODULES = (
     "round_robin",
+    "random_picks",
     "static_weights",
+    "edf",
     "least_requests",
+    "loads",
+    "affinity",
+    "prefix_aware",
+    "stacks",
+    "latency",
     "topology",
+    "ablations",
+    "oracle",
 )
 
 Kind = type[BasePolicy]

@@ -84,6 +84,7 @@ class StaticWeights(BasePolicy):
         upstream = self._upstream(self._worker(request), request, graph, eligible)
         peer = self._pick(upstream, request, graph, now_s)
         if peer is None:
+            self._worker_of.pop(request.id, None)
             return self._none(Reason.no_device, eligible.count)
         return self._place(peer.device, eligible.count)
 

@@ -168,17 +168,22 @@ class Topology(BasePolicy):
                 request, graph, eligible, least, float(rooms.max()), ever=capacity >= 0
             )
         rooms[~fits] = NOWHERE
-        most = float(rooms.max())
-        if self._weighted:
-            cost = self._cost(graph, rooms, most)
-        else:
-            cost = np.where(rooms >= most * self._keep, graph.link, np.inf)
-        cost[~fits] = np.inf
-        tied = np.where(cost == cost.min(), rooms, NOWHERE)
-        pick = int(tied.argmax())
+        cost, tie = self._keys(graph, rooms, float(rooms.max()))
+        cost = np.where(fits, cost, np.inf)
+        pick = int(np.where(cost == cost.min(), tie, NOWHERE).argmax())
         choice = self._place(pick, eligible.count)
         choice.best, choice.scores = _largest(rooms, pick)
         return choice
+
+    def _links(self, graph: TopologyGraph) -> Floats:
+        """Return the order of the devices by their links."""
+        return graph.link
+
+    def _keys(self, graph: TopologyGraph, rooms: Floats, most: float) -> tuple[Floats, Floats]:
+        """Return what to minimise, and what to maximise among equals."""
+        if self._weighted:
+            return self._cost(graph, rooms, most), rooms
+        return np.where(rooms >= most * self._keep, self._links(graph), np.inf), rooms
 
     def _cost(self, graph: TopologyGraph, rooms: Floats, most: float) -> Floats:
         p = self._p
