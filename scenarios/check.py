@@ -146,10 +146,10 @@ def _telemetry(arm: ArmConfig, path: Path) -> Iterator[Finding]:
     shared = arm.telemetry
     limit_ms = shared.stale_after_s * 1e3
     ages: dict[str, tuple[float, float]] = {"": (shared.interval_ms, shared.delay_ms)}
-    for name, signal in shared.signals.items():
+    for signal_name, signal in shared.signals.items():
         interval = shared.interval_ms if signal.interval_ms is None else signal.interval_ms
         delay = shared.delay_ms if signal.delay_ms is None else signal.delay_ms
-        ages[name] = (interval, delay)
+        ages[str(signal_name)] = (interval, delay)
     for name, (interval_ms, delay_ms) in ages.items():
         if interval_ms + delay_ms > limit_ms:
             where: Path = (*path, "signals", name) if name else (*path, "stale_after_s")

@@ -115,6 +115,18 @@ NAMED: Final = {
 }
 
 
+def applicable(scenario: Scenario) -> list[str]:
+    """Return the names of the what-ifs that make sense for *scenario*."""
+    found = []
+    for name, what_if in NAMED.items():
+        try:
+            what_if.overrides(scenario)
+        except InputError:
+            continue
+        found.append(name)
+    return found
+
+
 def named(name: str) -> WhatIf:
     """Return the what-if called *name*; an InputError names near misses."""
     if name not in NAMED:

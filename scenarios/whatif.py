@@ -9,7 +9,7 @@ from typing import Any
 from dispatch.errors import InputError, Problem
 from scenarios.document import Document
 from scenarios.load import resolve
-from scenarios.named import named
+from scenarios.named import applicable, named
 from scenarios.schema import Scenario
 from scenarios.sweep import Outcome, Sweep, SweepCell, cells_of
 
@@ -88,6 +88,8 @@ def grid(source: str, overrides: Sequence[str], vary: Sequence[str], names: Sequ
         )
         for values in itertools.product(*(a.values for a in axes))
     ]
+    if list(names) == ["all"]:
+        names = applicable(base)
     if names:
         points = [Point({**p.labels, "what_if": "base"}, p.overrides) for p in points]
         blank = {a.key: "" for a in axes}

@@ -17,6 +17,11 @@ _ABOUT = "Test, on your own traffic, whether an LLM routing layer can be deleted
 _VERBS: Final = {
     "evidence": ("zerolayer.verbs.evidence:evidence", "Is it safe to delete the layer?"),
     "run": ("zerolayer.verbs.evidence:run", "Replay all arms: tables and manifest, no report."),
+    "verify": ("zerolayer.verbs.verify:verify", "Does a run folder come out the same again?"),
+    "explain": ("zerolayer.verbs.explain:explain", "One request's story in every arm."),
+    "diff": ("zerolayer.verbs.diff:diff", "Two run folders side by side."),
+    "whatif": ("zerolayer.verbs.whatif:whatif", "A grid of what-ifs, all arms at every point."),
+    "plan": ("zerolayer.verbs.plan:plan", "How many of which GPU hold the SLOs?"),
     "scenarios": ("zerolayer.verbs.scenarios:app", "List, show and check scenarios."),
     "trace": ("zerolayer.verbs.trace:app", "Describe, convert, make and change traces."),
     "predict": ("zerolayer.verbs.cost:predict", "What the cost model says of one shape."),

@@ -29,6 +29,10 @@ JsonOption = Annotated[
 JobsOption = Annotated[
     int, Parameter(name=["-j", "--jobs"], help="Worker processes; 0 is one per core.")
 ]
+ClusterOption = Annotated[
+    str | None,
+    Parameter(help="tcp://HOST:PORT or tls://... of a dask scheduler, or local:N for one here."),
+]
 QuietOption = Annotated[bool, Parameter(help="No progress on stderr.", negative="")]
 
 

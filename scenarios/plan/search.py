@@ -79,7 +79,7 @@ class Search:
 
         The one below is tried on all replicates too; it is in ``tried`` afterwards.
         """
-        guess = self._bisect(fleet)
+        guess = self.bisect(fleet)
         while guess is not None and guess <= fleet.most:
             here = self.full(fleet(guess))
             if not here.feasible:
@@ -90,7 +90,7 @@ class Search:
             guess -= 1
         return None
 
-    def _bisect(self, fleet: "Fleets") -> int | None:
+    def bisect(self, fleet: "Fleets") -> int | None:
         """Return the smallest feasible size on the first replicate, as far as bisection sees."""
         low, high = 0, min(max(fleet.first, 1), fleet.most)
         while not self.once(fleet(high)).feasible:

@@ -1,0 +1,242 @@
+"""A plan in words and pictures: one sentence first, then what stands behind it."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from reports import draw
+from reports.document import Banner, Block, Document, Paragraph, Plot, Section, Table, Tile
+from reports.numbers import number, percent
+from scenarios.plan.answer import Answer, broken, pareto
+from scenarios.plan.search import Tried
+from scenarios.schema import Scenario
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def sentence(found: Answer) -> str:
+    """Say the answer of one arm in one sentence."""
+    kinds, best = found.search.kinds, found.best
+    goal = _goal(found.search.scenario)
+    if best is None:
+        return (
+            f"With {found.arm}, no fleet of up to {found.search.most} replicas holds {goal}: "
+            f"{_nearest(found)}"
+        )
+    price = number(kinds.cost(best.counts), 4)
+    text = (
+        f"With {found.arm}, {kinds.text(best.counts)} is the cheapest fleet found that holds "
+        f"{goal}, at {price} $/h ({number(found.usd_per_million_tokens(best))} $ per million "
+        f"output tokens)"
+    )
+    if found.fleet is not None and found.fleet is not best:
+        text += f"; in the scenario's mix it takes {kinds.text(found.fleet.counts)}"
+    return text + "."
+
+
+def _goal(scenario: Scenario) -> str:
+    limits = {k: v for k, v in scenario.slo.model_dump().items() if v is not None}
+    return ", ".join(f"{key} <= {limit:g}" for key, limit in limits.items())
+
+
+def _nearest(found: Answer) -> str:
+    """Name the binding SLO and the nearest point at which the largest fleet would do."""
+    if not found.binding:
+        return "its cells failed."
+    worst = found.binding[0]
+    if math.isinf(worst.value) or math.isnan(worst.value):
+        return f"{worst.text()} even then."
+    return (
+        f"{worst.text()}; the nearest feasible point is {worst.key} <= {worst.value:.4g} on "
+        f"{found.search.kinds.text(found.above.counts) if found.above else 'that fleet'}."
+    )
+
+
+def document(answers: Sequence[Answer], calibration: str) -> Document:
+    """Return the report of a plan over one or more arms."""
+    scenario = answers[0].search.scenario
+    top = Section("plan", "The answer")
+    top.add(_banner(answers), _summary(answers), Paragraph(calibration, "note"))
+    sections = [top, *(_arm(found) for found in answers)]
+    title = f"Plan: {scenario.title or scenario.name}"
+    return Document(title, f"SLOs by offered requests: {_goal(scenario)}", sections)
+
+
+def _banner(answers: Sequence[Answer]) -> Banner:
+    feasible = [found for found in answers if found.best is not None]
+    if not feasible:
+        return Banner("unsafe", "No arm holds the SLOs.", [sentence(f) for f in answers], [])
+    cheapest = min(feasible, key=_price)
+    tiles = [
+        Tile(
+            found.arm,
+            f"{number(_price(found), 4)} $/h" if found.best else "none",
+            found.search.kinds.text(found.best.counts) if found.best else "no fleet holds",
+        )
+        for found in answers
+    ]
+    others = [sentence(found) for found in answers if found is not cheapest]
+    return Banner("safe", sentence(cheapest), others, tiles)
+
+
+def _price(found: Answer) -> float:
+    return found.search.kinds.cost(found.best.counts) if found.best else math.inf
+
+
+def _summary(answers: Sequence[Answer]) -> Table:
+    rows = []
+    for found in answers:
+        kinds, scenario = found.search.kinds, found.search.scenario
+        for what, tried in (
+            ("smallest in the scenario's mix", found.fleet),
+            ("cheapest mix", found.mix.found),
+        ):
+            if tried is not None:
+                rows.append(
+                    (
+                        found.arm, what, kinds.text(tried.counts),
+                        number(kinds.cost(tried.counts), 4),
+                        number(found.usd_per_million_tokens(tried)),
+                        percent(tried.probability),
+                    )
+                )  # fmt: skip
+        if found.below is not None:
+            why = "; ".join(b.text() for b in broken(found.below, scenario)) or "holds too"
+            rows.append(
+                (found.arm, f"one fewer: {why}", kinds.text(found.below.counts),
+                 number(kinds.cost(found.below.counts), 4),
+                 number(found.usd_per_million_tokens(found.below)),
+                 percent(found.below.probability))
+            )  # fmt: skip
+    head = ("arm", "what", "fleet", "$/h", "$ per 1M output tokens", "holds in replicates")
+    return Table("Fleets", head, rows, frozenset({0, 1, 2}))
+
+
+def _arm(found: Answer) -> Section:
+    section = Section(f"arm-{found.arm}", f"Arm {found.arm}")
+    section.add(Paragraph(sentence(found), "lead"), *_notes(found))
+    if found.n_minus_1:
+        section.add(_failures(found))
+    front = pareto(found.search)
+    if len(front) > 1:
+        section.add(_pareto_plot(found))
+    if found.tornado:
+        section.add(_tornado_plot(found), _tornado_table(found))
+    return section
+
+
+def _notes(found: Answer) -> list[Block]:
+    kinds = found.search.kinds
+    notes: list[Block] = []
+    if found.headroom is not None:
+        more = " or more" if found.headroom_open else ""
+        notes.append(
+            Paragraph(
+                f"Headroom: the fleet in the scenario's mix holds up to **x {found.headroom:.2f}"
+                f"{more}** of this load (first replicate, by bisection)."
+            )
+        )
+    if found.mix.tried:
+        cut = ", where the search was cut off" if found.mix.cut else ""
+        notes.append(Paragraph(f"{found.mix.tried} mixes of kinds were run{cut}.", "note"))
+    if found.above is not None and found.fleet is not None and not found.above.feasible:
+        notes.append(
+            Paragraph(
+                "One replica more does not hold in every replicate: near its border feasibility "
+                f"is no step ({kinds.text(found.above.counts)}: "
+                f"{percent(found.above.probability)} of replicates).",
+                "warn",
+            )
+        )
+    for label, counts in found.calibration.items():
+        text = kinds.text(counts) if counts else "no fleet within bounds"
+        notes.append(Paragraph(f"If iterations are {label} by the calibration error: {text}."))
+    return notes
+
+
+def _failures(found: Answer) -> Table:
+    scenario = found.search.scenario
+    rows = []
+    for name, tried in found.n_minus_1.items():
+        broke = "; ".join(b.text() for b in broken(tried, scenario))
+        rows.append((f"one {name} fewer", percent(tried.probability), broke or "holds"))
+    return Table("N−1", ("lost", "holds in replicates", "what breaks"), rows, frozenset({0, 2}))
+
+
+def _pareto_plot(found: Answer) -> Plot:
+    front = pareto(found.search)
+    kinds = found.search.kinds
+    every = [
+        (kinds.cost(tried.counts), tried.figures[0].get("ttft_p99_s", math.nan))
+        for (_, replicates), tried in found.search.tried.items()
+        if replicates == 1 and tried.figures[0]
+    ]
+    every = [(x, y) for x, y in every if math.isfinite(y)]
+
+    def paint(axes: "Axes") -> None:
+        axes.scatter([x for x, _ in every], [y for _, y in every], s=12, color=draw.SOFT)
+        axes.plot([p[0] for p in front], [p[1] for p in front], color=draw.SERIES[1], marker="o",
+                  ms=4, drawstyle="steps-post")  # fmt: skip
+        limit = found.search.scenario.slo.ttft_p99_s
+        if limit is not None:
+            axes.axhline(limit, color=draw.BAD, lw=1, ls="--")
+            axes.annotate("SLO", (axes.get_xlim()[1], limit), ha="right", va="bottom")
+        axes.set_yscale("log")
+        axes.set_xlabel("$/h")
+        axes.set_ylabel("TTFT p99, s")
+
+    reading = "; ".join(f"{number(c, 4)} $/h: {number(v)} s ({kinds.text(f)})" for c, v, f in front)
+    return Plot(f"pareto-{found.arm}", "Cost against TTFT p99, fleets tried", reading, paint)
+
+
+def _tornado_rows(found: Answer) -> list[tuple[str, float, float, float]]:
+    fleet = found.fleet
+    assert fleet is not None
+    base = fleet.figures[0].get("ttft_p99_s", math.nan)
+    return [
+        (title, _value(low), base, _value(high)) for title, (low, high) in found.tornado.items()
+    ]
+
+
+def _value(tried: Tried) -> float:
+    return tried.figures[0].get("ttft_p99_s", math.nan)
+
+
+def _tornado_plot(found: Answer) -> Plot:
+    rows = _tornado_rows(found)
+
+    def paint(axes: "Axes") -> None:
+        finite = [v for _, low, base, high in rows for v in (low, base, high) if math.isfinite(v)]
+        most = 1.5 * max(finite) if finite else 1.0
+        for at, (_, low, base, high) in enumerate(rows):
+            for value, colour in ((low, draw.SERIES[1]), (high, draw.SERIES[0])):
+                end = min(value, most) if not math.isnan(value) else base
+                axes.barh(at, end - base, left=base, color=colour, height=0.55)
+        axes.set_yticks(range(len(rows)), [title for title, *_ in rows])
+        axes.set_xlabel("TTFT p99, s (blue: −20 %, orange: +20 %)")
+
+    reading = "; ".join(
+        f"{title}: {number(low)} to {number(high)} s, base {number(base)}"
+        for title, low, base, high in rows
+    )
+    return Plot(
+        f"tornado-{found.arm}", "Sensitivity of TTFT p99", reading, paint, height_in=2.2,
+        left_in=1.15,
+    )  # fmt: skip
+
+
+def _tornado_table(found: Answer) -> Table:
+    rows = []
+    for title, (low, high) in found.tornado.items():
+        rows.append(
+            (
+                title,
+                number(_value(low)),
+                "holds" if low.feasible else "breaks",
+                number(_value(high)),
+                "holds" if high.feasible else "breaks",
+            )
+        )
+    head = ("input", "TTFT p99 at −20 %, s", "SLOs", "TTFT p99 at +20 %, s", "SLOs")
+    return Table("Sensitivity", head, rows, frozenset({0, 2, 4}))

@@ -1,0 +1,50 @@
+"""From the command line's words to answers."""
+
+from collections.abc import Sequence
+
+from dispatch.errors import InputError, nearest
+from scenarios.document import Document
+from scenarios.load import resolve
+from scenarios.plan.answer import Answer, answer
+from scenarios.plan.search import Search
+from scenarios.schema import Scenario, SloConfig
+from scenarios.sweep import Sweep
+
+
+def chosen(
+    source: str, overrides: Sequence[str], slos: Sequence[str], arms: Sequence[str]
+) -> Scenario:
+    """Return the scenario with the arms and SLOs that were asked for; SLOs replace its own."""
+    settings = [*overrides]
+    if slos:
+        keys = {text.partition("=")[0] for text in slos}
+        if unknown := sorted(keys - set(SloConfig.model_fields)):
+            hint = nearest(unknown[0], SloConfig.model_fields)
+            raise InputError.at(f"--slo {unknown[0]}", "unknown SLO", hint)
+        settings += [f"slo.{key}=none" for key in SloConfig.model_fields if key not in keys]
+        settings += [f"slo.{text}" for text in slos]
+    scenario = resolve(Document.read(source), settings)
+    names = [arm.name for arm in scenario.arms]
+    for name in arms:
+        if name not in names:
+            raise InputError.at(f"--arm {name}", "unknown arm", nearest(name, names))
+    kept = tuple(arm for arm in scenario.arms if not arms or arm.name in arms)
+    return scenario.model_copy(update={"arms": kept, "baseline": "", "candidate": ""})
+
+
+def plan_arms(
+    scenario: Scenario, sweep: Sweep, *, most: int, deep: bool = True
+) -> tuple[list[Answer], str]:
+    """Return the answer of every arm, and what is known of the model's error, in words."""
+    if most < 1:
+        raise InputError.at("--most", f"found {most}", "expected 1 or more")
+    error, text = calibration_error()
+    answers = [
+        answer(Search(scenario, arm, sweep, most), deep=deep, error=error) for arm in scenario.arms
+    ]
+    return answers, text
+
+
+def calibration_error() -> tuple[float | None, str]:
+    """Return the cost model's stated error as a ratio of iteration times, and a sentence on it."""
+    return None, "Uncalibrated: run `zerolayer live validate` on your hardware for an error."

@@ -1,0 +1,124 @@
+"""``verify``: run a folder again from its manifest; does every figure come out the same?"""
+
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import reports.evidence
+import traces
+from dispatch.errors import InputError
+from scenarios import folder, manifest
+from scenarios.compare import Difference, differences
+from scenarios.run import run
+from scenarios.schema import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What came of it: damaged files, files whose bytes differ, figures that differ, and notes."""
+
+    damaged: tuple[str, ...]
+    other_bytes: tuple[str, ...]
+    figures: tuple[Difference, ...]
+    notes: tuple[str, ...]
+    rerun: bool
+
+    @property
+    def good(self) -> bool:
+        """Whether no file is damaged and every figure is the same."""
+        return not self.damaged and not self.figures
+
+
+def verify(
+    place: Path, *, trace: str | None = None, jobs: int = 0, quiet: bool = False
+) -> Verification:
+    """Check a run folder's own hashes, run it again, and compare.
+
+    Live runs are not run again: their figures are computed again from the journal. *trace* names
+    the trace file on this machine; its hash must be the manifest's.
+    """
+    stated = folder.read_manifest(place)
+    damaged = _damaged(place, stated)
+    notes = _notes(stated)
+    if stated.get("world") == "live":
+        figures = _recomputed(place, stated)
+        return Verification(damaged, (), figures, (*notes, "live: figures from the journal"), False)
+    scenario = _scenario(place, stated, trace)
+    with tempfile.TemporaryDirectory(prefix="zerolayer-verify-") as scratch:
+        again = Path(scratch) / "run"
+        finish = reports.evidence.write if (place / "summary.json").is_file() else None
+        extra = {"factorial": stated["factorial"]} if "factorial" in stated else {}
+        run(scenario, again, jobs=jobs, quiet=quiet, finish=finish, extra=extra)
+        fresh = folder.read_manifest(again)
+        other = _other_bytes(stated, fresh)
+        figures = _figures(place, again, stated, fresh)
+    return Verification(damaged, other, figures, notes, True)
+
+
+def _scenario(place: Path, stated: Mapping[str, Any], trace: str | None) -> Scenario:
+    scenario = Scenario.model_validate(stated["scenario"])
+    if trace is None:
+        return scenario
+    found = traces.read(trace, format=scenario.trace.format)
+    wanted = stated["trace"].get("sha256")
+    if wanted and found.sha256 != wanted:
+        raise InputError.at(
+            trace, f"has sha256 {found.sha256}", f"the run in {place} replayed {wanted}"
+        )
+    config = scenario.trace.model_copy(update={"source": trace})
+    return scenario.model_copy(update={"trace": config})
+
+
+def _damaged(place: Path, stated: Mapping[str, Any]) -> tuple[str, ...]:
+    found = []
+    for name, sha256 in sorted(stated.get("files", {}).items()):
+        path = place / name
+        if not path.is_file():
+            found.append(f"{name} is missing")
+        elif manifest.file_hash(path) != sha256:
+            found.append(f"{name} is not the file that the manifest names")
+    return tuple(found)
+
+
+def _notes(stated: Mapping[str, Any]) -> tuple[str, ...]:
+    notes = []
+    code = manifest.code_version()
+    if stated["code"].get("sha256") != code["sha256"]:
+        notes.append("the code differs from the run's")
+    changed = differences(stated.get("packages", {}), manifest.packages())
+    notes += [f"{d.key} was {d.left}, is {d.right}" for d in changed]
+    return tuple(notes)
+
+
+def _other_bytes(stated: Mapping[str, Any], fresh: Mapping[str, Any]) -> tuple[str, ...]:
+    left, right = dict(stated["files"]), dict(fresh["files"])
+    return tuple(sorted(name for name in left if left[name] != right.get(name)))
+
+
+def _figures(
+    place: Path, again: Path, stated: Mapping[str, Any], fresh: Mapping[str, Any]
+) -> tuple[Difference, ...]:
+    """Compare the facts of every arm and, where there is one, the summary of the report."""
+    found = differences(stated["arms"], fresh["arms"])
+    found = [replace(d, key=f"arms.{d.key}") for d in found]
+    if (place / "summary.json").is_file():
+        found += differences(_json(place / "summary.json"), _json(again / "summary.json"))
+    return tuple(found)
+
+
+def _recomputed(place: Path, stated: Mapping[str, Any]) -> tuple[Difference, ...]:
+    figures = reports.evidence.analyse(place, stated).as_dict()
+    plain = json.loads(json.dumps(figures))
+    return tuple(differences(_json(place / "summary.json"), plain))
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError.at(
+            str(path), f"cannot be read ({error})", "the folder is damaged"
+        ) from None

@@ -1,0 +1,32 @@
+"""``zerolayer explain``: one request's story in every arm."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from zerolayer.options import JsonOption
+
+
+def explain(
+    run: Annotated[Path, Parameter(help="A run folder.")],
+    request: Annotated[int, Parameter(help="The id of a request, as in requests.parquet.")],
+    *,
+    replicate: Annotated[int | None, Parameter(help="The first where not given.")] = None,
+    picture: Annotated[Path | None, Parameter(help="Draw it as SVG into this file.")] = None,
+    json: JsonOption = False,
+) -> int:
+    """Tell one request's story in every arm: what the graph said, how old it was, what happened."""
+    from reports.explain import explain as tell
+    from reports.explain import picture_svg
+    from scenarios.folder import read_manifest
+    from zerolayer.output import print_json
+
+    story = tell(run, read_manifest(run), request, replicate)
+    if picture is not None:
+        picture.write_text(picture_svg(story), encoding="utf-8")
+    if json:
+        print_json(story.as_dict())
+    else:
+        print(story.text())
+    return 0
