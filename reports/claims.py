@@ -313,12 +313,21 @@ def _fleet_shares(run: Run) -> str:
     return ", ".join(shares) if total else "unknown"
 
 
+def _single(verb: str) -> str:
+    changed = {"hold": "holds", "do not hold": "does not hold"}
+    return changed.get(verb, verb.replace("are ", "is ", 1))
+
+
 def section(run: Run, claims: tuple[Claim, ...]) -> Section:
     """Return the claims table."""
     made = Section("claims", "The ten claims")
-    settled = {s: sum(c.status == s for c in claims) for s in (HOLDS, FAILS, OPEN, ABSENT)}
-    told = ", ".join(f"{n} {s}" for s, n in settled.items() if n)
-    made.add(Paragraph(f"On this traffic and fleet: {told}."))
+    words = {HOLDS: "hold", FAILS: "do not hold", OPEN: "are open", ABSENT: "are not measured here"}
+    parts = []
+    for status, verb in words.items():
+        ids = [c.id for c in claims if c.status == status]
+        if ids:
+            parts.append(f"{', '.join(ids)} {verb if len(ids) > 1 else _single(verb)}")
+    made.add(Paragraph(f"On this traffic and fleet: {'; '.join(parts)}.", "lead"))
     rows = [(c.id, c.claim, c.claimed, c.measured, c.status) for c in claims]
     head = ("Claim", "what is claimed", "claimed", "measured here", "status")
     level = signed(100 * (1 - (1 - run.confidence) / BY_INTERVAL)).lstrip("+")

@@ -69,6 +69,7 @@ _SETTINGS: Final[dict[str, Any]] = {
     "legend.fontsize": 8,
     "path.simplify": True,
     "figure.dpi": 72,
+    "text.hinting": "no_hinting",  # pages are vectors, and unhinted text is set twice as fast
 }
 
 
@@ -151,3 +152,14 @@ def _slim(text: str, plot: Plot) -> str:
 def _escape(text: str) -> str:
     plain = text.replace("**", "").replace("`", "")
     return plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def standalone(inline: str) -> str:
+    """Return an inline ``<svg>`` as a file of its own: namespace, white ground, real colours."""
+    text = inline.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    for colour, name in CSS_NAMES.items():
+        text = text.replace(name, colour)
+    ground = '<rect width="100%" height="100%" fill="white"/>'
+    at = text.index("</desc>") + len("</desc>")
+    font = "<style>text{font-family:sans-serif}</style>"
+    return text[:at] + font + ground + text[at:] + "\n"

@@ -17,7 +17,10 @@ _TONES: Final = {
     "bad": ("unsafe", "does not hold", "missed", "worse"),
     "open": ("not enough evidence", "undecided", "unsure"),
 }
-_UNITS: Final = re.compile(r"(\d) (?=(?:s|ms|µs|min|h)\b|%)|(?<=[≤≥]) (?=\d)")
+_UNITS: Final = re.compile(
+    r"[−+]?[\d.,]+ \[[^\]\n]{1,40}\](?: (?:%|points))?"  # a whole interval
+    r"|(?<=\d) (?=(?:s|ms|µs|min|h)\b|%)|(?<=[≤≥]) (?=\d)"
+)
 _SIGNS: Final = {"good": "✓", "bad": "✗", "open": "?", "flat": "–"}
 
 
@@ -41,7 +44,7 @@ def plain(text: str) -> str:
 
 def marks(text: str) -> Markup:
     """Return *text* as safe HTML with its two marks carried out."""
-    safe = _UNITS.sub(lambda hit: (hit[1] or "") + "\u00a0", str(escape(text)))
+    safe = _UNITS.sub(lambda hit: hit[0].replace(" ", "\u00a0"), str(escape(text)))
     safe = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", safe)
     return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", safe))
 

@@ -4,6 +4,7 @@ Only the columns that a report uses are read, text as dictionary codes: one mill
 about 150 MB.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -174,6 +175,20 @@ class DeviceSeries:
     def devices(self) -> NDArray[np.int32]:
         """The device ids that occur, ascending."""
         return np.unique(self.device)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest of a run folder; raises InputError where it is none."""
+    path = folder / "manifest.json"
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise InputError.at(str(folder), "holds no manifest.json", "give a run folder") from error
+    except (OSError, ValueError) as error:
+        raise InputError.at(str(path), f"cannot be read ({error})", "run again") from error
+    if not isinstance(found, dict) or "scenario" not in found:
+        raise InputError.at(str(path), "is no run's manifest", "give a run folder")
+    return found
 
 
 def read_run(folder: Path, manifest: Mapping[str, Any]) -> Run:
