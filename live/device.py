@@ -1,5 +1,6 @@
 """A logical device: one engine, one worker thread, one stream; jobs in, events out."""
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -184,7 +185,7 @@ class Device:
             waiting=len(engine.waiting),
             running=len(engine.running),
             kv_usage_ratio=1.0 - free / cache.size_bytes,
-            free_blocks=float(cache.free_blocks) if isinstance(cache, PagedKv) else 0.0,
+            free_blocks=float(cache.free_blocks) if isinstance(cache, PagedKv) else math.nan,
             busy_s=self._busy_s,
             up=self.up,
         )

@@ -217,13 +217,15 @@ class Engine:
             self._events.append(Event(id_, Kind.started, self._clock.time_s(mark)))
         self._unstarted.clear()
         now, context = time.monotonic(), self.model.shape.context_tokens
+        score = self.cache.arena.fragmentation
         for run, token in zip(runs, sampled, strict=True):
             sequence, yields = run.sequence, run.yields
             sequence.held.stored_tokens += run.count
             if not yields:
                 continue
             sequence.tokens.append(token)
-            self._events.append(Event(sequence.job.id, Kind.tokens, now, (token,)))
+            event = Event(sequence.job.id, Kind.tokens, now, (token,), "", score)
+            self._events.append(event)
             if token == sequence.job.stop_token:
                 self._finish(sequence, "stop")
             elif sequence.produced >= sequence.limit or len(sequence.tokens) >= context:

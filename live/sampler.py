@@ -1,0 +1,67 @@
+"""The sampler: every interval it brings the graph up to date, and it knows what that costs."""
+
+import asyncio
+import contextlib
+import time
+from typing import Any
+
+from dispatch.journal import Journal
+from live.config import LiveConfig
+from live.placer import Placer
+from live.record import DeviceSeries
+
+
+class Sampler:
+    """Samples the devices of *placer* on its event loop; an async context manager.
+
+    ``cpu_ratio`` is CPU time of the sampling itself over wall time since it began.
+    """
+
+    def __init__(self, placer: Placer, config: LiveConfig, journal: Journal | None) -> None:
+        self._placer = placer
+        self._interval_s = config.sample_interval_ms / 1e3
+        self._series = DeviceSeries(journal, placer.devices, placer.origin_s) if journal else None
+        self._task: asyncio.Task[None] | None = None
+        self._begun_s = time.monotonic()
+        self._cpu_s = 0.0
+        self.samples = 0
+        self.late = 0
+
+    @property
+    def cpu_ratio(self) -> float:
+        """Share of one core that sampling has taken so far."""
+        return self._cpu_s / max(1e-9, time.monotonic() - self._begun_s)
+
+    async def __aenter__(self) -> "Sampler":
+        self._begun_s = time.monotonic()
+        self.sample()
+        self._task = asyncio.ensure_future(self._run())
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        if self._series is not None:
+            self._series.close()
+
+    def sample(self) -> None:
+        """Take one sample of everything now."""
+        begun = time.thread_time()
+        self._placer.observe()
+        if self._series is not None:
+            self._series.sample()
+        self.samples += 1
+        self._cpu_s += time.thread_time() - begun
+
+    async def _run(self) -> None:
+        due = time.monotonic()
+        while True:
+            due += self._interval_s
+            now = time.monotonic()
+            if due < now:  # late: skip what was missed rather than sample in a burst
+                self.late += 1
+                due = now
+            await asyncio.sleep(due - now)
+            self.sample()
