@@ -69,7 +69,8 @@ class Books(Fleet):
         self._n = cells(self.n)
         self._prompt, self._output = cells(self.prompt_tokens), cells(self.output_tokens)
         self._prefill, self._reserved = cells(self.prefill_tokens), cells(self.reserved)
-        self._room, self._base = cells(self.room), cells(self.base)
+        self._room = self.room_cells = cells(self.room)
+        self._base = cells(self.base)
         self._placed, self._generation = cells(self.placed), cells(self.generation)
         self._usable = cells(self.usable)
         self._confirmed += [deque() for _ in range(count - len(self._confirmed))]
@@ -85,8 +86,10 @@ class Books(Fleet):
         self._output[device] += request.max_tokens
         self._prefill[device] += prefill
         if need:
-            self._reserved[device] += need
-            self._settle(device)
+            reserved = self._reserved[device] = self._reserved[device] + need
+            if self._room[device] >= 0.0:
+                room = self._base[device] - reserved
+                self._room[device] = room if room > 0.0 else 0.0
         return flight
 
     def confirm(self, flight: Flight, now_s: float) -> None:

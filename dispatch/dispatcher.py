@@ -4,24 +4,22 @@ One object for both worlds. It has no clock of its own, does no I/O and starts n
 call runs to its end, so that a decision and its reservation cannot be torn apart.
 """
 
-import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from dispatch.audit import check_books
 from dispatch.books import Flight
-from dispatch.errors import InputError, InvariantError
+from dispatch.breaker import Breaker
+from dispatch.errors import InputError
 from dispatch.graph import TopologyGraph
 from dispatch.hints import PLANS
-from dispatch.journal import BEST, Journal
+from dispatch.journal import Journal
 from dispatch.outcomes import Reason
 from dispatch.policy import Choice, Policy
+from dispatch.record import Recorder
 from dispatch.request import Request
-
-_NAN = math.nan
-_PAD = tuple((-1,) * n for n in range(BEST + 1))
-_PAD_SCORES = tuple((_NAN,) * n for n in range(BEST + 1))
 
 
 @dataclass(slots=True)
@@ -50,7 +48,6 @@ class Counts:
     stray: int = 0  # ends and starts of nothing that is in flight: late, duplicate, never begun
 
 
-_BEHIND = Choice(-1, Reason.held)
 Placed = Callable[[Request, Decision], None]
 
 
@@ -60,7 +57,8 @@ class Dispatcher:
     ``clock`` returns seconds. ``hold_limit`` bounds the requests held while nothing fits; 0 rejects
     at once. ``decision_time`` gives the duration of a decision (a calibration, in simulation);
     without it the clock is read twice. ``on_placed`` is called for held requests that got a device.
-    Several dispatchers may share a graph (one set of reservations) or each have a fork of it.
+    ``breaker`` puts devices out that keep failing. Several dispatchers may share a graph (one set
+    of reservations) or each have a fork of it (credit of their own).
     """
 
     def __init__(
@@ -74,19 +72,21 @@ class Dispatcher:
         seed: int = 0,
         decision_time: Callable[[Request], float] | None = None,
         on_placed: Placed | None = None,
+        breaker: Breaker | None = None,
     ) -> None:
         self.policy, self.graph, self.clock = policy, graph, clock
         self.journal, self.hold_limit, self.seed = journal, hold_limit, seed
         self.decision_time, self.on_placed = decision_time, on_placed
+        self.breaker = breaker
         self.counts = Counts()
         self.flights: dict[int, Flight] = {}
         self.held: dict[int, Request] = {}
         """Held requests by id, in the order of their arrival here."""
         self._lines: dict[tuple[str, str], deque[Request]] = {}
-        self._choice = _BEHIND
+        self._choice = Choice(-1, Reason.held)
         self._choose = policy.choose
         self._signals = policy.signals
-        self._sources = [graph.signals[s] for s in sorted(policy.signals) if s in graph.signals]
+        self._record = Recorder(journal, graph, policy.signals) if journal is not None else None
         self._on_start = self._callback("on_start")
         self._on_first_token = self._callback("on_first_token")
         self._on_finish = self._callback("on_finish")
@@ -114,11 +114,11 @@ class Dispatcher:
         if request.kernel_hint and request.kernel_hint not in PLANS:
             return self._reject(request, Reason.unknown_hint, now)
         if self.held and self._first_in_line((request.model, request.group)) is not None:
-            return self._hold(request, now, _BEHIND)  # no one overtakes those that wait
+            return self._hold(request, now, 0)  # no one overtakes those that wait
         decision = self._decide(request, now)
         if decision is not None:
             return decision
-        return self._hold(request, now, self._choice)
+        return self._hold(request, now, self._choice.candidates)
 
     def _decide(self, request: Request, now: float) -> Decision | None:
         """Place or reject *request*; None where it would have to be held."""
@@ -127,49 +127,52 @@ class Dispatcher:
             graph.source.refresh(now, self._signals)
         if graph.watches:
             graph.age(now)
+        if self.breaker is not None and now >= self.breaker.next_s:
+            self.breaker.release(now)
         choice = self._choice = self._choose(request, graph, now)
         device = choice.device
         if device < 0:
             if choice.reason == Reason.held:
                 return None
-            return self._reject(request, choice.reason, now, choice)
-        need = graph.devices[device].need_bytes(request)
-        seen = graph.room[device] if self.journal is not None else 0.0
+            self.counts.rejected += 1
+            return self._refuse(request, choice.reason, now, choice.candidates)
+        need = choice.need_bytes
+        if need < 0.0:
+            need = graph.devices[device].need_bytes(request)
+        record = self._record
+        room = graph.room_cells[device] if record is not None else 0.0
         flight = graph.take(request, device, need, choice.cached_tokens)
         self.flights[request.id] = flight
         self.counts.placed += 1
         if self._on_start is not None:
             self._on_start(request, device, now)
         took = self.clock() - now if self.decision_time is None else self.decision_time(request)
-        if self.journal is not None:
-            self._write(request, now, took, choice, need, seen)
+        if record is not None:
+            record.placed(request, now, took, choice, need, room)
         return Decision(device, Reason.placed, flight.generation, request, took)
 
-    def _reject(
-        self, request: Request, reason: Reason, now: float, choice: Choice | None = None
-    ) -> Decision:
+    def _reject(self, request: Request, reason: Reason, now: float) -> Decision:
         self.counts.rejected += 1
-        return self._refuse(request, reason, now, choice)
+        return self._refuse(request, reason, now)
 
     def _refuse(
-        self, request: Request, reason: Reason, now: float, choice: Choice | None = None
+        self, request: Request, reason: Reason, now: float, candidates: int = 0
     ) -> Decision:
         took = self.clock() - now if self.decision_time is None else self.decision_time(request)
-        if self.journal is not None:
-            answer = Choice(-1, reason, choice.candidates if choice else 0)
-            self._write(request, now, took, answer, _NAN, _NAN)
+        if self._record is not None:
+            self._record.refused(request, now, took, reason, candidates)
         return Decision(-1, reason, -1, request, took)
 
     # -- holding -------------------------------------------------------------------------------
 
-    def _hold(self, request: Request, now: float, choice: Choice) -> Decision:
+    def _hold(self, request: Request, now: float, candidates: int) -> Decision:
         if now >= request.deadline_s:
-            return self._reject(request, Reason.deadline, now, choice)
+            return self._reject(request, Reason.deadline, now)
         if len(self.held) >= self.hold_limit:
-            return self._reject(request, Reason.queue_full, now, choice)
+            return self._reject(request, Reason.queue_full, now)
         self.held[request.id] = request
         self._lines.setdefault((request.model, request.group), deque()).append(request)
-        return self._refuse(request, Reason.held, now, choice)
+        return self._refuse(request, Reason.held, now, candidates)
 
     def wake(self) -> int:
         """Place held requests in the order of arrival as far as they fit; return how many.
@@ -261,6 +264,8 @@ class Dispatcher:
         if flight is None:
             return False
         self.counts.finished += 1
+        if self.breaker is not None:
+            self.breaker.success(flight.device)
         if self._on_finish is not None:
             self._on_finish(flight.request, flight.device, self.clock())
         if self.held:
@@ -273,6 +278,8 @@ class Dispatcher:
         if flight is None:
             return False
         self.counts.failed += 1
+        if fault and self.breaker is not None:
+            self.breaker.fault(flight.device, self.clock())
         if self._on_failure is not None:
             self._on_failure(flight.request, flight.device, self.clock(), fault)
         if self.held:
@@ -303,73 +310,6 @@ class Dispatcher:
         self.graph.release(flight)
         return flight
 
-    # -- the record ----------------------------------------------------------------------------
-
-    def _write(
-        self, request: Request, now: float, took: float, choice: Choice, need: float, seen: float
-    ) -> None:
-        device = choice.device
-        graph = self.graph
-        free = ring = pcie = age = _NAN
-        if device >= 0:
-            signals = graph.signals
-            free = signals["memory"].cells[0][device]
-            ring = signals["ring"].cells[0][device]
-            pcie = signals["pcie"].cells[0][device]
-            oldest = now
-            for signal in self._sources:
-                source_s = signal.source[device]
-                if -math.inf < source_s < oldest:
-                    oldest = source_s
-            age = now - oldest
-        best, scores = choice.best, choice.scores
-        assert self.journal is not None
-        self.journal.decision(
-            request.id,
-            request.attempt,
-            now,
-            took,
-            device,
-            choice.reason,
-            need,
-            seen,
-            free,
-            ring,
-            pcie,
-            age,
-            choice.candidates,
-            *best,
-            *_PAD[BEST - len(best)],
-            *scores,
-            *_PAD_SCORES[BEST - len(scores)],
-        )
-
     def check_books(self) -> None:
         """Raise InvariantError unless every request is accounted for, once."""
-        check_books(self)
-
-
-def check_books(*dispatchers: Dispatcher) -> None:
-    """Check the books of all dispatchers of one graph together; raise InvariantError."""
-    graph = dispatchers[0].graph
-    n = [0] * graph.count
-    reserved = [0.0] * graph.count
-    wrong = []
-    for d in dispatchers:
-        c = d.counts
-        ended = c.finished + c.failed + c.cancelled
-        if c.placed != ended + len(d.flights):
-            wrong.append(f"placed {c.placed} but ended {ended} + in flight {len(d.flights)}")
-        if c.submitted != c.placed + c.rejected + c.expired + c.left + len(d.held):
-            wrong.append(f"submitted {c.submitted} does not add up: {c}, held {len(d.held)}")
-        for flight in d.flights.values():
-            if flight.generation == graph.generation[flight.device]:
-                n[flight.device] += 1
-                reserved[flight.device] += flight.reserved_bytes
-    if n != graph.n.tolist():
-        wrong.append(f"in flight per device {n}, booked {graph.n.tolist()}")
-    for i, (ours, booked) in enumerate(zip(reserved, graph.reserved.tolist(), strict=True)):
-        if not math.isclose(ours, booked, rel_tol=1e-9, abs_tol=1.0):
-            wrong.append(f"device {i}: reservations of {ours} B, booked {booked} B")
-    if wrong:
-        raise InvariantError("; ".join(wrong))
+        check_books([self])

@@ -97,12 +97,12 @@ class Eligible:
     def __init__(self, fleet: "Fleet", model: str, group: str) -> None:
         self.key = (model, group)
         served = np.array([_serves(d, model, group) for d in fleet.devices], dtype=bool)
-        up = served & fleet.up
-        self.mask = up & (fleet.weight > 0)
+        self.mask = served & fleet.usable
         self.index = np.flatnonzero(self.mask)
         self.devices: tuple[int, ...] = tuple(self.index.tolist())
         self.count = len(self.devices)
-        self.unweighted = self.count == 0 and bool(up.any())
+        up = served & fleet.up
+        self.unweighted = self.count == 0 and bool(up.any() and not fleet.weight[up].any())
         """All that are up have weight zero."""
         self.penalty = np.where(self.mask, 0.0, np.inf)
         outside = ~self.mask & fleet.usable
@@ -139,7 +139,8 @@ class Fleet:
 
     count: int
     up: Bools  # present and healthy
-    usable: Bools  # up, and of a weight above zero
+    usable: Bools  # up, of a weight above zero, and not ejected
+    ejected: Bools  # out for its failures, for a while
     weight: Floats
     speed: Floats
     kv_bytes_per_token: Floats
@@ -149,6 +150,7 @@ class Fleet:
         self.devices: list[DeviceInfo] = []
         self.version = 0
         self._classes: dict[tuple[str, str], Eligible] = {}
+        self._asked: set[tuple[str, str]] = set()
         self._sets: dict[tuple[int, ...], int] = {}
         self._present: list[bool] = []
         self._check(devices)
@@ -176,6 +178,7 @@ class Fleet:
         self.count = count
         self.up = self._column("up", np.bool_, False)
         self.usable = self._column("usable", np.bool_, False)
+        self.ejected = self._column("ejected", np.bool_, False)
         self.weight = self._column("weight", np.float64, 0.0)
         self.speed = self._column("speed", np.float64, 1.0)
         self.kv_bytes_per_token = self._column("kv_bytes_per_token", np.float64, 0.0)
@@ -192,6 +195,7 @@ class Fleet:
         info = self.devices[device]
         self.up[device] = True
         self.weight[device] = info.weight
+        self.ejected[device] = False
         self.usable[device] = info.weight > 0
         self.speed[device] = info.speed_tokens_per_s
         self.kv_bytes_per_token[device] = info.kv_bytes_per_token
@@ -201,6 +205,7 @@ class Fleet:
         found = self._classes.get((model, group))
         if found is None:
             found = self._classes[model, group] = Eligible(self, model, group)
+            self._asked.add((model, group))
         return found
 
     def set_id(self, devices: tuple[int, ...]) -> int:
@@ -214,11 +219,25 @@ class Fleet:
         self.weight[device] = weight
         self._changed(device)
 
+    def set_ejected(self, device: int, ejected: bool) -> None:
+        """Take a device out for its failures, or let it back in."""
+        self.ejected[device] = ejected
+        self._changed(device)
+
     def _changed(self, device: int) -> None:
         """Forget what was derived from health and weights."""
-        self.usable[device] = self.up[device] and self.weight[device] > 0
+        weighted = self.up[device] and self.weight[device] > 0
+        self.usable[device] = weighted and not self.ejected[device]
         self.version += 1
         self._classes.clear()
+
+    def present(self, device: int) -> bool:
+        """Whether *device* has not been removed."""
+        return self._present[device]
+
+    def asked(self) -> set[tuple[str, str]]:
+        """Return the (model, group) classes that were asked for since the start."""
+        return set(self._asked)
 
     def index_of(self, name: str) -> int:
         """Return the index of the device called *name*."""

@@ -11,16 +11,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dispatch.books import UNKNOWN, Books
-from dispatch.errors import InputError, Problem
-from dispatch.fleet import Cells, DeviceInfo, Floats, Ints, cells
-from dispatch.signals import SIGNALS, Signal, Staleness, Status
+from dispatch.fleet import DeviceInfo, Floats, Ints
+from dispatch.observed import Observed
+from dispatch.signals import SIGNALS, Staleness
 
 __all__ = ["SIGNALS", "DeviceInfo", "Staleness", "TelemetrySource", "TopologyGraph"]
-
-UNKNOWN_LINK = math.inf
-_RING_STEPS_PER_S = 1e9  # ring latencies compare to the nanosecond,
-_PCIE_STEPS = float(1 << 20)  # PCIe use to a millionth: both fit one exact float
 
 
 class TelemetrySource(Protocol):
@@ -30,7 +25,7 @@ class TelemetrySource(Protocol):
         """Deliver what has arrived by *now_s* of the named *signals*."""
 
 
-class TopologyGraph(Books):
+class TopologyGraph(Observed):
     """Per device: free bytes, largest block, ring latency, PCIe use, queue, KV and health.
 
     ``reservations`` off leaves the samples as they are, so that placements herd between two of
@@ -38,15 +33,6 @@ class TopologyGraph(Books):
     block. ``link`` orders devices by ring latency, then PCIe use; one GPU has no ring.
     """
 
-    free: Floats
-    block: Floats
-    ring: Floats
-    pcie: Floats
-    waiting: Floats
-    running: Floats
-    kv_usage: Floats
-    kv_free_blocks: Floats
-    link: Floats
     source: TelemetrySource | None
 
     def __init__(
@@ -56,63 +42,10 @@ class TopologyGraph(Books):
         reservations: bool = True,
         staleness: Mapping[str, Staleness] | None = None,
     ) -> None:
-        inf = math.inf
-        self.signals: dict[str, Signal] = {
-            "memory": Signal("memory", (0.0, 0.0)),
-            "ring": Signal("ring", (inf,), follows_load=False),
-            "pcie": Signal("pcie", (inf,)),
-            "queue": Signal("queue", (inf, inf), distrust=True),
-            "kv": Signal("kv", (1.0, 0.0), distrust=True),
-        }
         self.source = None
         self.followers: list[TopologyGraph] = []
-        self._health_s = [-inf] * len(devices)
-        super().__init__(devices, reservations=reservations)
-        self.watch(staleness or {})
-
-    def watch(self, staleness: Mapping[str, Staleness]) -> None:
-        """Set what becomes of stale signals; raise InputError where that cannot work."""
-        problems: list[Problem] = []
-        for name, rule in staleness.items():
-            try:
-                if name not in self.signals:
-                    raise InputError.at("staleness", f"unknown signal {name!r}", _known())
-                rule.check(name)
-                self.signals[name].staleness = rule
-                self.signals[name].next_stale_s = -math.inf
-            except InputError as error:
-                problems += error.problems
-        if problems:
-            raise InputError(problems)
-        self.watches = any(s.staleness for s in self.signals.values())
-
-    def _allocate(self, count: int) -> None:
-        super()._allocate(count)
-        for signal in self.signals.values():
-            signal.grow(count)
-        self.free, self.block = self.signals["memory"].values
-        (self.ring,) = self.signals["ring"].values
-        (self.pcie,) = self.signals["pcie"].values
-        self.waiting, self.running = self.signals["queue"].values
-        self.kv_usage, self.kv_free_blocks = self.signals["kv"].values
-        self.link = self._column("link", np.float64, UNKNOWN_LINK)
-        self._link: Cells = cells(self.link)
-        self._health_s += [-math.inf] * (count - len(self._health_s))
-        self.paged = self._column("paged", np.bool_, False)
-        self.ringless = self._column("ringless", np.bool_, False)
-        self.bytes_per_block = self._column("bytes_per_block", np.float64, 0.0)
-        self.workspace = self._column("workspace", np.float64, 0.0)
-
-    def _describe(self, device: int) -> None:
-        info = self.devices[device]
-        self.paged[device] = not info.reserve_output
-        self.ringless[device] = info.gpus == 1
-        self.bytes_per_block[device] = info.block_tokens * info.kv_bytes_per_token
-        self.workspace[device] = info.workspace_bytes
-        self._settle_link(device)
-        super()._describe(device)
-
-    # -- samples -----------------------------------------------------------------------------
+        self._health_s = [-math.inf] * len(devices)
+        super().__init__(devices, reservations=reservations, staleness=staleness)
 
     def observe_memory(
         self, device: int, free_bytes: float, block_bytes: float, source_s: float, owner: str = ""
@@ -210,23 +143,6 @@ class TopologyGraph(Books):
             self._settle_links(taken)
         return len(taken)
 
-    def _settle_memory(self, signal: str, taken: Ints) -> None:
-        kv_rules = self.paged[taken] & ~np.isnan(self.kv_free_blocks[taken])
-        rules = kv_rules if signal == "kv" else ~kv_rules
-        source = self.signals[signal].source
-        if self._waiting_sample:
-            hit = taken[rules]
-            if len(self._waiting_sample) < len(hit):
-                chosen = np.zeros(self.count, dtype=bool)
-                chosen[hit] = True
-                for device in sorted(self._waiting_sample):
-                    if chosen[device]:
-                        self._retire(device, source[device])
-            else:
-                for device in hit.tolist():
-                    self._retire(device, source[device])
-        self._rebase_many(taken)
-
     def set_health(self, device: int, up: bool, source_s: float) -> bool:
         """Take the health of a device; one that is down is placed nothing."""
         for follower in self.followers:
@@ -238,59 +154,6 @@ class TopologyGraph(Books):
             self.up[device] = up
             self._changed(device)
         return True
-
-    # -- what follows from samples --------------------------------------------------------------
-
-    def _room_is_kv(self, device: int) -> bool:
-        free_blocks = self.signals["kv"].cells[1][device]
-        return bool(self.paged[device]) and free_blocks == free_blocks  # not NaN
-
-    def _rebase(self, device: int) -> None:
-        block = self.signals["memory"].cells[1][device]
-        base = block
-        if self._room_is_kv(device):
-            base = self.kv_free_blocks[device] * self.bytes_per_block[device]
-            if block < self.workspace[device]:
-                base = 0.0
-        self._base[device] = base if base == base else UNKNOWN
-        self._settle(device)
-
-    def _rebase_many(self, devices: Ints) -> None:
-        block = self.block[devices]
-        kv = self.kv_free_blocks[devices] * self.bytes_per_block[devices]
-        kv[block < self.workspace[devices]] = 0.0
-        base = np.where(self.paged[devices] & ~np.isnan(kv), kv, block)
-        base[np.isnan(base)] = UNKNOWN
-        self.base[devices] = base
-        self._settle_many(devices)
-
-    def _settle_link(self, device: int) -> None:
-        self._settle_links(np.array([device]))
-
-    def _settle_links(self, devices: Ints) -> None:
-        """Work out the order of links: an unknown ring or PCIe comes after every known one."""
-        ring = np.where(self.ringless[devices], 0.0, self.ring[devices])
-        known = np.minimum(np.rint(ring * _RING_STEPS_PER_S), 2.0**32 - 2)
-        ring = np.where(np.isnan(ring), 2.0**32 - 1, known)
-        pcie = np.minimum(np.rint(self.pcie[devices] * (_PCIE_STEPS - 2)), _PCIE_STEPS - 2)
-        self.link[devices] = ring * _PCIE_STEPS + np.where(np.isnan(pcie), _PCIE_STEPS - 1, pcie)
-
-    def age(self, now_s: float) -> None:
-        """Apply the staleness rules as of *now_s*."""
-        for name, signal in self.signals.items():
-            if signal.staleness is None or now_s < signal.next_stale_s:
-                continue
-            stale = signal.expire(now_s)
-            if not len(stale):
-                continue
-            if name in ("memory", "kv"):
-                self._rebase_many(stale)
-            elif name in ("ring", "pcie"):
-                self._settle_links(stale)
-
-    def status(self, device: int, signal: str) -> Status:
-        """Say whether one signal of *device* can be believed."""
-        return self.signals[signal].status(device)
 
     # -- membership -----------------------------------------------------------------------------
 
@@ -311,6 +174,7 @@ class TopologyGraph(Books):
             device = self.count
             self.devices.append(info)
             self._present.append(True)
+            self._health_s.append(-math.inf)
             self._allocate(self.count + 1)
         self._forget(device)
         for signal in self.signals.values():
@@ -342,7 +206,3 @@ class TopologyGraph(Books):
 def _consistent(samples: Sequence[ArrayLike]) -> tuple[Floats, Floats]:
     free, block = (np.asarray(s, dtype=np.float64) for s in samples)
     return free, np.where(block > free, math.nan, block)
-
-
-def _known() -> str:
-    return f"known: {', '.join(SIGNALS)}"

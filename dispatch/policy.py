@@ -16,14 +16,16 @@ class Choice:
 
     ``best`` and ``scores`` name up to five devices with the policy's own measure of them, the
     chosen first; ``candidates`` counts the devices that were compared; ``cached_tokens`` is how
-    much of the prompt the policy takes to be cached there. A policy may hand out one and the same
-    object again and again: it is valid until the next ``choose``.
+    much of the prompt the policy takes to be cached there; ``need_bytes`` spares the dispatcher
+    working it out again, below 0 it does. A policy may hand out one and the same object again and
+    again: it is valid until the next ``choose``.
     """
 
     device: int = -1
     reason: Reason = Reason.placed
     candidates: int = 0
     cached_tokens: int = 0
+    need_bytes: float = -1.0
     best: Sequence[int] = field(default=())
     scores: Sequence[float] = field(default=())
 
@@ -71,6 +73,7 @@ class BasePolicy:
         choice.reason = Reason.placed
         choice.candidates = candidates
         choice.cached_tokens = 0
+        choice.need_bytes = -1.0
         choice.best = (device,)
         choice.scores = ()
         return choice

@@ -100,6 +100,7 @@ class Topology(BasePolicy):
         choice.device = pick
         choice.reason = Reason.placed
         choice.candidates = eligible.count
+        choice.need_bytes = need
         order = sorted(range(len(rooms)), key=rooms.__getitem__, reverse=True)[:BEST]
         if order[0] != pick:
             if pick in order:
@@ -140,19 +141,25 @@ class Topology(BasePolicy):
         np.less(rooms, max(need, most * self._keep), out=mask)
         np.copyto(key, graph.link)
         np.putmask(key, mask, np.inf)
-        np.not_equal(key, key[key.argmin()], out=mask)
+        pick = int(key.argmin())
+        link = key[pick]
+        key[pick] = np.inf
+        tied = key[key.argmin()] == link
         left = self._room
         if left is not rooms:
             np.copyto(left, rooms)
-        saved = self._key  # the links are done with; keep the rooms for the runners-up
-        np.copyto(saved, left)
-        np.putmask(left, mask, NOWHERE)
-        pick = int(left.argmax())
+        if tied:
+            key[pick] = link
+            np.not_equal(key, link, out=mask)
+            np.copyto(key, left)
+            np.putmask(key, mask, NOWHERE)
+            pick = int(key.argmax())
         choice = self._choice
         choice.device = pick
         choice.reason = Reason.placed
         choice.candidates = eligible.count
-        choice.best, choice.scores = _largest(saved, pick)
+        choice.need_bytes = need
+        choice.best, choice.scores = _largest(left, pick)
         return choice
 
     def _by_columns(self, request: Request, graph: TopologyGraph, eligible: Eligible) -> Choice:
