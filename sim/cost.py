@@ -51,9 +51,7 @@ class StepCost:
     def ring_scaled(self, factor: float) -> "StepCost":
         """Return the same replica with collectives *factor* times slower (a degraded ring)."""
         other = object.__new__(StepCost)
-        other.roofline = replace(
-            self.roofline, collective_factor=self.roofline.collective_factor * factor
-        )
+        other.roofline = self.roofline.with_ring(factor)
         other._lines = {}
         return other
 

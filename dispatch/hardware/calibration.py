@@ -1,9 +1,9 @@
 """Constants of the cost model for a GPU and a stack, with where they come from.
 
-A *stack* is the software that a figure was measured under. ``calibration/<gpu>.<stack>.toml`` holds
-what was fitted for one GPU; a section that it lacks comes from ``generic.<stack>.toml``, and the
-run says so. ``benchmarks/fit_calibration.py`` writes the files; ``[fit.*]`` holds source, rows,
-range and residual of each section.
+A *stack* is the software that a figure was measured under. ``calibration/<gpu>.<stack>.toml``
+holds what was fitted for one GPU; a section that it lacks comes from ``generic.<stack>.toml``, else
+from the same GPU's files of stack ``vllm``, and the run says so. ``benchmarks/fit_calibration.py``
+writes the files; ``[fit.*]`` holds source, rows, range and residual of each section.
 """
 
 import os
@@ -20,27 +20,50 @@ from dispatch.hardware.plans import plan
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
-    """time = fixed + max(flops / (peak x compute), bytes / (bandwidth x memory))."""
+    """Shares of the peak rates, the start of a wave, and how small tiles lose rate."""
 
-    compute_ratio: float = 0.80
-    memory_ratio: float = 0.85
-    fixed_us: float = 2.5
+    compute_ratio: float = 1.0  # of the dense peak, before the loss of small tiles
+    memory_ratio: float = 0.78
+    launch_us: float = 3.0  # of a GEMM timed alone
+    wave_us: float = 0.5
+    tile_knee: float = 28.0  # rate is divided by 1 + knee x (bm + bn) / (bm x bn)
+    blend: float = 3.8  # power mean of compute and memory time
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Flash attention: prefill by flops, decode by KV bytes."""
+    """Flash attention in prefill (tiles of 128 query rows) and in decode (KV bytes)."""
 
-    compute_ratio: float = 0.60
-    memory_ratio: float = 0.80
-    fixed_us: float = 5.0
+    start_us: float = 12.0
+    tile_us: float = 1.5
+    row_us: float = 3.0
+    kv_row_us: float = 15.0
+    kv_power: float = 1.0
+    compute_ratio: float = 0.62
+    tail: float = 0.6
+    prefill_blend: float = 1.25
+    combine_us: float = 3.0
+    unit_us: float = 3.2
+    group_cost: float = 0.1
+    memory_ratio: float = 0.85
+    serial_ns: float = 0.9
+    alone_ns: float = 5.0
+    decode_blend: float = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Elementwise:
-    """Norms, rotary embedding, activation, residual: bytes over a share of the bandwidth."""
+    """Norms, rotary embedding, activation, residual: bytes at a share of the bandwidth.
 
-    memory_ratio: float = 0.80
+    A norm is a block a row: two blocks an SM at a time, each as long as its row.
+    """
+
+    launch_us: float = 2.5  # of a pass timed alone
+    norm_us: float = 0.9  # a row of 1,024 elements
+    norm_ratio: float = 0.8
+    add_ratio: float = 0.9
+    rope_ratio: float = 0.5
+    act_ratio: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,26 +72,50 @@ class Launch:
 
     graph_us: float = 2.5
     eager_us: float = 6.0
+    eager_reduce_us: float = 25.0  # of a collective launched eagerly
     barrier_us: float = 1.5
     once_us: float = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Host time that the GPU waits for: of each iteration, and more for each sequence in it."""
+    """Host time of an iteration, of each sequence in it, and more where there is a prompt.
+
+    Graphed plans wait for the host between iterations; eager ones overlap with it, as a power mean.
+    """
 
     iteration_us: float = 300.0
     sequence_us: float = 2.0
-    prefill_us: float = 0.0  # more in an iteration with a prompt in it
+    prefill_us: float = 0.0
+    blend: float = 4.0
+    crowd_us: float = (
+        0.0  # a token beyond crowd_tokens of a prefill, times log2(tp): seen, unexplained
+    )
+    crowd_tokens: int = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """All-reduce on one topology: the cheapest of protocols (start us, start us a step, GB/s)."""
+    """All-reduce of a ring: start + steps x hop + moved / rate + sqrt(pipe x steps x moved / rate).
 
-    start_us: tuple[float, ...] = (3.0, 15.0)
-    step_us: tuple[float, ...] = (1.6, 3.0)
-    bus_ratio: tuple[float, ...] = (0.25, 0.75)
+    The rate is ``port_ratio`` of the port's for two GPUs and grows as (n / 2) ** growth.
+    """
+
+    start_us: float = 4.7
+    step_us: float = 1.5
+    pipe_us: float = 4.2
+    port_ratio: float = 0.67
+    growth: float = 0.37
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """All-reduce across nodes: as a ring, at a rate by how many GPUs of a node take part."""
+
+    start_us: float = 35.0
+    step_us: float = 8.0
+    pipe_us: float = 20.0
+    gb_per_s: tuple[float, ...] = (6.0, 6.0, 20.0, 20.0)  # for 1, 2, 4 and 8 GPUs a node
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +155,8 @@ class Calibration:
     launch: Launch = Launch()
     host: Host = Host()
     collective: Collective = Collective()
+    custom: Collective = Collective()
+    network: Network = Network()
     memory: Memory = Memory()
     fits: Mapping[str, Fit] = field(default_factory=dict, hash=False)
     assumed: tuple[str, ...] = ()
@@ -115,7 +164,8 @@ class Calibration:
 
 SECTIONS: Final[Mapping[str, type]] = {
     "gemm": Gemm, "attention": Attention, "elementwise": Elementwise, "launch": Launch,
-    "host": Host, "collective": Collective, "memory": Memory,
+    "host": Host, "collective": Collective, "custom": Collective, "network": Network,
+    "memory": Memory,
 }  # fmt: skip
 EAGER: Final = "eager-2023"
 GRAPHED: Final = "vllm"
@@ -135,7 +185,10 @@ def calibration(gpu: Gpu, kernel_plan: str = "strong", stack: str | None = None)
         raise UnknownNameError("", "stack", stack, known)
     own = _find(f"{gpu.name.lower()}.{stack}.toml")
     generic = _find(f"generic.{stack}.toml")
-    documents = [(path, read_toml(path)) for path in (generic, own) if path]
+    near = () if stack == GRAPHED else (
+        _find(f"generic.{GRAPHED}.toml"), _find(f"{gpu.name.lower()}.{GRAPHED}.toml"),
+    )  # fmt: skip
+    documents = [(path, read_toml(path)) for path in (*near, generic, own) if path]
     return _merge(gpu, stack, kernel_plan, documents, own is not None)
 
 

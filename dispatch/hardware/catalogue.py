@@ -115,7 +115,7 @@ class Model:
         )  # fmt: skip
 
 
-T = TypeVar("T", Gpu, Model)
+T = TypeVar("T", bound=Gpu | Model)
 
 
 def gpu(name: str) -> Gpu:

@@ -1,38 +1,76 @@
 """Collectives by topology and message size. Seconds.
 
-An all-reduce of S bytes on n GPUs moves 2 (n - 1) / n x S over each GPU's port. NCCL picks the
-cheapest of its protocols (LL, LL128, Simple), so the time is the least of
-start + steps x hop + moved / bandwidth over them.
+An all-reduce of S bytes on n GPUs moves 2 (n - 1) / n x S over each GPU's port. A pipelined ring of
+chunks costs its start, its steps, its bytes, and, for chunks of the best size, twice the geometric
+mean of the last two; the constant of that term is fitted with the others.
 """
 
-from functools import lru_cache
+from typing import Any
 
-from dispatch.hardware.calibration import Calibration
+import numpy as np
+
+from dispatch.hardware.calibration import Calibration, Collective
 from dispatch.hardware.catalogue import Gpu
 
+CUSTOM_BYTES = 8 << 20
+"""Largest message of the one-shot all-reduce that graphed engines use instead of NCCL."""
 
-def port_bytes_per_s(gpu: Gpu, n: int, gpus_per_node: int = 8) -> float:
-    """Return the nominal rate of the slowest port that a ring of *n* GPUs crosses."""
-    if n > gpus_per_node or gpu.nvlink_bytes_per_s == 0:
-        return gpu.pcie_bytes_per_s
-    if gpu.topology == "pairwise" and n > 2:
+
+def port_bytes_per_s(gpu: Gpu, n: int) -> float:
+    """Return the nominal rate of the slowest port that a ring of *n* GPUs of one node crosses."""
+    if gpu.nvlink_bytes_per_s == 0 or (gpu.topology == "pairwise" and n > 2):
         return gpu.pcie_bytes_per_s
     if gpu.topology == "cube_mesh" and n == 2:
         return gpu.nvlink_bytes_per_s / 3  # two of six links join a pair
     return gpu.nvlink_bytes_per_s
 
 
-@lru_cache(maxsize=4096)
+def ring_s(c: Collective, port: float, n: Any, size_bytes: Any) -> Any:
+    """Return an all-reduce of *size_bytes* on *n* GPUs over ports of *port* bytes per second."""
+    moved = 2.0 * (n - 1) / n * size_bytes / (port * c.port_ratio * (n / 2.0) ** c.growth)
+    steps = c.start_us + c.step_us * (n - 1)
+    return steps * 1e-6 + moved + np.sqrt(c.pipe_us * 1e-6 * (n - 1) * moved)
+
+
+def network_s(cal: Calibration, n: int, per_node: int, size_bytes: Any) -> Any:
+    """Return an all-reduce of *size_bytes* on *n* GPUs, *per_node* of them on each node."""
+    c = cal.network
+    rate = np.interp(np.log2(per_node), (0, 1, 2, 3), c.gb_per_s) * 1e9
+    moved = 2.0 * (n - 1) / n * size_bytes / rate
+    steps = c.start_us + c.step_us * (n - 1)
+    return steps * 1e-6 + moved + np.sqrt(c.pipe_us * 1e-6 * (n - 1) * moved)
+
+
 def all_reduce_s(
-    gpu: Gpu, cal: Calibration, n: int, size_bytes: float, gpus_per_node: int = 8
+    gpu: Gpu, cal: Calibration, n: int, size_bytes: float, per_node: int = 8, graphed: bool = False
 ) -> float:
-    """Return the time of one all-reduce of *size_bytes* on *n* GPUs; 0 for one GPU."""
+    """Return one all-reduce of *size_bytes* on *n* GPUs; 0 for one GPU.
+
+    Under CUDA graphs and one NVSwitch domain, small messages go by the one-shot kernel.
+    """
     if n <= 1:
         return 0.0
-    moved = 2.0 * (n - 1) / n * size_bytes
-    port = port_bytes_per_s(gpu, n, gpus_per_node)
-    c = cal.collective
-    return min(
-        (start + step * (n - 1)) * 1e-6 + moved / (port * ratio)
-        for start, step, ratio in zip(c.start_us, c.step_us, c.bus_ratio, strict=True)
-    )
+    if n > per_node:
+        return float(network_s(cal, n, per_node, size_bytes))
+    port = port_bytes_per_s(gpu, n)
+    ring = float(ring_s(cal.collective, port, n, size_bytes))
+    if graphed and gpu.topology == "nvswitch" and size_bytes <= CUSTOM_BYTES:
+        return min(ring, float(ring_s(cal.custom, port, n, size_bytes)))
+    return ring
+
+
+def measured_s(
+    gpu: Gpu, cal: Calibration, n: int, per_node: int, size_bytes: Any, backend: str = "nccl"
+) -> Any:
+    """Return all-reduces as a benchmark times them: NCCL's, or the one-shot kernel's.
+
+    *backend* is nccl, custom_graph or custom_eager; an eager call costs the host its launch.
+    """
+    if n > per_node:
+        return network_s(cal, n, per_node, size_bytes)
+    port = port_bytes_per_s(gpu, n)
+    ring = ring_s(cal.collective, port, n, size_bytes)
+    if backend == "nccl":
+        return ring
+    own = np.where(size_bytes <= CUSTOM_BYTES, ring_s(cal.custom, port, n, size_bytes), ring)
+    return np.maximum(own, cal.launch.eager_reduce_us * 1e-6) if "eager" in backend else own

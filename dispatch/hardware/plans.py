@@ -18,9 +18,9 @@ from dispatch.hardware.catalogue import Model
 class KernelPlan:
     """Launches of one layer and passes (reads plus writes) over what lies between kernels.
 
-    ``passes`` counts elementwise traffic by tensor kind: ``hidden`` (tokens x hidden), ``qkv``,
-    ``gate_up``, ``ffn``, ``scores`` (heads x query tokens x attended tokens). GEMM and attention
-    kernels count their own inputs and outputs themselves.
+    ``passes`` counts elementwise traffic as (kind of pass, tensor): norms and residual adds over
+    ``hidden`` (tokens x hidden), rotary embedding over ``qkv``, activation over ``gate_up`` and
+    ``ffn``. GEMM and attention kernels count their own inputs and outputs themselves.
     """
 
     name: str
@@ -30,26 +30,32 @@ class KernelPlan:
     prefill_launches: int
     decode_barriers: int = 0
     flash: bool = True
-    passes: Mapping[str, int] = field(default_factory=dict, hash=False)
+    score_passes: int = 0  # over heads x query tokens x attended tokens
+    library: bool = True  # attention is a library call with a start of its own
+    passes: Mapping[tuple[str, str], int] = field(default_factory=dict, hash=False)
     scratch_bytes: int = 2  # width of intermediates
 
 
-_APART: Final = MappingProxyType({"hidden": 10, "qkv": 2, "gate_up": 1, "ffn": 1})
-_SCORES: Final = MappingProxyType({**_APART, "scores": 4})
+_APART: Final = MappingProxyType({
+    ("norm", "hidden"): 4, ("add", "hidden"): 6, ("rope", "qkv"): 2, ("act", "gate_up"): 1,
+    ("act", "ffn"): 1,
+})  # fmt: skip
 
 PLANS: Final[Mapping[str, KernelPlan]] = MappingProxyType({
     p.name: p
     for p in (
         KernelPlan("three_stage", "LayerNorm | attention with scores in memory | FFN, eager",
-                   False, 13, 13, flash=False, passes=_SCORES),
+                   False, 13, 13, flash=False, score_passes=4, passes=_APART),
         KernelPlan("three_stage_graph", "the three stages in a CUDA graph",
-                   True, 13, 13, flash=False, passes=_SCORES),
+                   True, 13, 13, flash=False, score_passes=4, passes=_APART),
+        KernelPlan("eager", "flash attention, the rest apart, launched eagerly by the host",
+                   False, 13, 13, passes=_APART),
         KernelPlan("strong", "flash attention, compiled elementwise, CUDA graph",
                    True, 11, 11, passes=_APART),
         KernelPlan("split5", "five fused phases as five launches in a graph",
-                   True, 5, 5, scratch_bytes=4),
+                   True, 5, 5, library=False, scratch_bytes=4),
         KernelPlan("fused", "one cooperative launch in decode, five in prefill",
-                   True, 1, 5, decode_barriers=4, scratch_bytes=4),
+                   True, 1, 5, decode_barriers=4, library=False, scratch_bytes=4),
     )
 })  # fmt: skip
 
@@ -72,24 +78,39 @@ def elements(model: Model, tp: int) -> dict[str, float]:
     }
 
 
-def extra_bytes(
-    model: Model, name: str, tp: int, tokens: float, attended: float, l2_bytes: int = 0
-) -> float:
-    """Return bytes that one layer moves through DRAM beyond its operators' own.
+def pass_bytes(
+    model: Model, name: str, tp: int, tokens: float, l2_bytes: int = 0
+) -> dict[str, float]:
+    """Return bytes that one layer moves through DRAM between its operators, by kind of pass.
 
-    *attended* is the sum over query tokens of the tokens each looks at. An intermediate of less
-    than half of *l2_bytes* stays in L2 and moves none (0 counts every byte: logical traffic).
+    An intermediate of less than half of *l2_bytes* stays in L2 and moves none (0 counts every byte:
+    logical traffic). Scores are apart: :func:`score_traffic`.
+    """
+    p, each = plan(name), elements(model, tp)
+    moved = dict.fromkeys(("norm", "add", "rope", "act"), 0.0)
+    for (kind, tensor), passes in p.passes.items():
+        size = tokens * each[tensor] * p.scratch_bytes
+        if size > l2_bytes / 2:
+            moved[kind] += passes * size
+    return moved
+
+
+def extra_bytes(
+    model: Model, name: str, tp: int, tokens: float, attended: float = 0.0, l2_bytes: int = 0
+) -> float:
+    """Return all bytes that one layer moves through DRAM beyond its operators' own."""
+    moved = sum(pass_bytes(model, name, tp, tokens, l2_bytes).values())
+    return moved + score_traffic(model, name, tp, attended, l2_bytes)
+
+
+def score_traffic(model: Model, name: str, tp: int, attended: float, l2_bytes: int = 0) -> float:
+    """Return bytes of attention scores that one layer moves through DRAM.
+
+    *attended* is the sum over query tokens of the tokens each looks at.
     """
     p = plan(name)
-    total = 0.0
-    for kind, each in elements(model, tp).items():
-        size = tokens * each * p.scratch_bytes
-        if size > l2_bytes / 2:
-            total += p.passes.get(kind, 0) * size
     scores = attended * model.heads / tp * p.scratch_bytes
-    if scores > l2_bytes / 2:
-        total += p.passes.get("scores", 0) * scores
-    return total
+    return p.score_passes * scores if scores > l2_bytes / 2 else 0.0
 
 
 def workspace_bytes(

@@ -5,16 +5,21 @@ for each decoding sequence together: projections see all tokens at once, attenti
 apart.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Final
+
+import numpy as np
 
 from dispatch.hardware import collectives, operators
 from dispatch.hardware.calibration import Calibration
 from dispatch.hardware.catalogue import PRECISION_BYTES, Gpu, Model
-from dispatch.hardware.plans import KernelPlan, extra_bytes
+from dispatch.hardware.plans import KernelPlan, pass_bytes, score_traffic
 
-KNEE_TOKENS = (128, 2048)
+KNEE_TOKENS: Final = (256, 2048)
 """Contexts a sequence between which a decode iteration is taken as affine in its context."""
+_BLOCK: Final = 64  # token counts priced at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +40,32 @@ class Parts:
         return float(sum(getattr(self, f.name) for f in fields(self)))
 
 
-@dataclass(frozen=True, slots=True)
 class Roofline:
     """The cost of iterations of one model on one kind of replica under one kernel plan."""
 
-    gpu: Gpu
-    model: Model
-    precision: str
-    kv_precision: str
-    tp: int
-    plan: KernelPlan
-    cal: Calibration
-    gpus_per_node: int = 8
-    collective_factor: float = 1.0
+    def __init__(
+        self, gpu: Gpu, model: Model, precision: str, kv_precision: str, tp: int,
+        plan: KernelPlan, cal: Calibration, gpus_per_node: int = 8, ring_factor: float = 1.0,
+    ) -> None:  # fmt: skip
+        self.gpu, self.model, self.plan, self.cal = gpu, model, plan, cal
+        self.precision, self.kv_precision, self.tp = precision, kv_precision, tp
+        self.gpus_per_node, self.ring_factor = gpus_per_node, ring_factor
+        self.heads, self.kv_heads = model.heads / tp, max(model.kv_heads / tp, 1.0)
+        launch = cal.launch.graph_us
+        c = cal.attention  # a plan that fuses attention has no library call to start
+        self.attention = replace(
+            c, start_us=max(c.start_us - 2 * launch, 0.0) if plan.library else 0.0,
+            combine_us=c.combine_us if plan.library else 0.0,
+        )  # fmt: skip
+        self._projections: dict[int, float] = {}
+        self._head: dict[int, float] = {}
+
+    def with_ring(self, factor: float) -> "Roofline":
+        """Return the same replica with collectives *factor* times slower."""
+        return Roofline(
+            self.gpu, self.model, self.precision, self.kv_precision, self.tp, self.plan, self.cal,
+            self.gpus_per_node, self.ring_factor * factor,
+        )  # fmt: skip
 
     def parts(
         self,
@@ -64,30 +82,25 @@ class Roofline:
         tokens = sum(new_tokens) + decode_batch
         if tokens <= 0:
             return Parts()
-        layers = self.model.layers
-        attention = self._attention_s(new_tokens, past_tokens, decode_batch, decode_context)
-        attended = (
-            sum(n * (p + (n + 1) / 2) for n, p in zip(new_tokens, past_tokens, strict=True))
-            + decode_context
+        pairs = [n * (p + (n + 1) / 2) for n, p in zip(new_tokens, past_tokens, strict=True)]
+        attended = sum(pairs) + decode_context
+        gpu = Parts(
+            projections_s=self.projections_s(tokens),
+            attention_s=self._attention_s(new_tokens, past_tokens, decode_batch, decode_context),
+            elementwise_s=self._elementwise_s(tokens, attended),
+            launches_s=self._launches_s(bool(new_tokens)),
+            collectives_s=2
+            * self.model.layers
+            * self.all_reduce_s(2.0 * tokens * self.model.hidden),
+            lm_head_s=self._head_s(len(new_tokens) + decode_batch),
         )
-        moved = extra_bytes(
-            self.model, self.plan.name, self.tp, tokens, attended, self.gpu.l2_bytes
-        )
-        sequences = len(new_tokens) + decode_batch
-        gpu_parts = Parts(
-            projections_s=layers * self._projections_s(tokens),
-            attention_s=layers * attention,
-            elementwise_s=layers * operators.elementwise_s(self.gpu, self.cal, moved),
-            collectives_s=layers * 2 * self.all_reduce_s(2.0 * tokens * self.model.hidden),
-            lm_head_s=self._head_s(sequences),
-        )
-        return self._with_host(gpu_parts, bool(new_tokens), sequences)
+        return self._with_host(gpu, sum(new_tokens), len(new_tokens) + decode_batch)
 
     def decode_line(self, batch: int) -> tuple[float, float]:
         """Return (base_s, slope_s): an iteration of *batch* sequences over C tokens of context.
 
-        Exactly affine where the GPU is the bottleneck; where the host is (eager plans) it is the
-        chord between two contexts of a sequence, :data:`KNEE_TOKENS`.
+        The chord between two contexts of a sequence, :data:`KNEE_TOKENS`: exact where attention is
+        bound by KV bytes, within a few per cent of the iteration elsewhere.
         """
         low, high = (batch * tokens for tokens in KNEE_TOKENS)
         at_low = self.parts(decode_batch=batch, decode_context=low).total_s
@@ -100,52 +113,89 @@ class Roofline:
         """Which constants were not fitted on this GPU and stack."""
         return tuple(f"{self.gpu.name}.{self.cal.stack}: {s} assumed" for s in self.cal.assumed)
 
-    def _projections_s(self, tokens: float) -> float:
-        return sum(
-            operators.gemm_s(self.gpu, self.cal, tokens, s.n, s.k, self.precision)
-            for s in operators.projections(self.model, self.tp)
+    def all_reduce_s(self, size: float) -> float:
+        """Return the time of one all-reduce of *size* bytes inside the replica."""
+        return self.ring_factor * collectives.all_reduce_s(
+            self.gpu, self.cal, self.tp, size, self.gpus_per_node, self.plan.graphed
         )
+
+    def projections_s(self, tokens: int) -> float:
+        """Return the projections of all layers for *tokens* tokens."""
+        if (known := self._projections.get(tokens)) is not None:
+            return known
+        first = (tokens - 1) // _BLOCK * _BLOCK + 1
+        block = np.arange(first, first + _BLOCK)
+        total = np.zeros(_BLOCK)
+        flops, width = self.gpu.flops_for(self.precision), PRECISION_BYTES[self.precision]
+        for s in operators.projections(self.model, self.tp):
+            total += operators.gemm_s(self.gpu, self.cal.gemm, block, s.n, s.k, flops, width)
+        total *= self.model.layers
+        self._projections.update(zip(block.tolist(), total.tolist(), strict=True))
+        return self._projections[tokens]
 
     def _attention_s(
         self, new: Sequence[int], past: Sequence[int], batch: int, context: float
     ) -> float:
-        m = self.model
-        heads, kv = m.heads / self.tp, max(m.kv_heads / self.tp, 1.0)
-        total = sum(
-            operators.prefill_attention_s(self.gpu, self.cal, heads, kv, m.head_dim, n, p)
-            for n, p in zip(new, past, strict=True)
-        )
+        m, c = self.model, self.attention
+        total = 0.0
+        if new:
+            total = float(np.sum(operators.prefill_attention_s(
+                self.gpu, c, self.heads, self.kv_heads, m.head_dim,
+                np.asarray(new, dtype=float), np.asarray(past, dtype=float),
+            )))  # fmt: skip
+            # sequences of one iteration share a launch
+            total -= (len(new) - 1) * c.start_us * 1e-6
         if batch:
-            width = PRECISION_BYTES[self.kv_precision]
-            base, slope = operators.decode_attention_line(
-                self.gpu, self.cal, heads, kv, m.head_dim, batch, width
-            )
-            total += base + slope * context
-        return total
+            total += float(operators.decode_attention_s(
+                self.gpu, c, self.heads, self.kv_heads, m.head_dim, batch, context / batch,
+                PRECISION_BYTES[self.kv_precision],
+            ))  # fmt: skip
+        return m.layers * total
 
-    def all_reduce_s(self, size: float) -> float:
-        """Return the time of one all-reduce of *size* bytes inside the replica."""
-        return self.collective_factor * collectives.all_reduce_s(
-            self.gpu, self.cal, self.tp, size, self.gpus_per_node
+    def _elementwise_s(self, tokens: int, attended: float) -> float:
+        gpu, m = self.gpu, self.model
+        moved = pass_bytes(m, self.plan.name, self.tp, tokens, gpu.l2_bytes)
+        total = sum(
+            float(operators.elementwise_s(gpu, self.cal.elementwise, kind, size))
+            for kind, size in moved.items()
         )
+        scores = score_traffic(m, self.plan.name, self.tp, attended, gpu.l2_bytes)
+        total += scores / (gpu.bandwidth_bytes_per_s * self.cal.gemm.memory_ratio)
+        return m.layers * total
+
+    def _launches_s(self, prefill: bool) -> float:
+        launch = self.cal.launch
+        if self.plan.decode_barriers and not prefill:
+            each = launch.once_us + self.plan.decode_barriers * launch.barrier_us
+        else:
+            count = self.plan.prefill_launches if prefill else self.plan.decode_launches
+            each = count * launch.graph_us
+        return self.model.layers * each * 1e-6
 
     def _head_s(self, sequences: int) -> float:
-        n = self.model.vocab / self.tp
-        return operators.gemm_s(self.gpu, self.cal, sequences, n, self.model.hidden, "fp16")
+        if (known := self._head.get(sequences)) is None:
+            n, k = self.model.vocab / self.tp, self.model.hidden
+            known = self._head[sequences] = float(
+                operators.gemm_s(self.gpu, self.cal.gemm, sequences, n, k, self.gpu.flops["fp16"])
+            )
+        return known
 
-    def _with_host(self, gpu: Parts, prefill: bool, sequences: int) -> Parts:
-        plan, launch, host = self.plan, self.cal.launch, self.cal.host
-        count = plan.prefill_launches if prefill else plan.decode_launches
-        on_gpu = count * launch.graph_us
-        if plan.decode_barriers and not prefill:
-            on_gpu = launch.once_us + plan.decode_barriers * launch.barrier_us
-        launches = self.model.layers * on_gpu * 1e-6
-        if not plan.graphed:
-            asked = self.model.layers * (count + (2 if self.tp > 1 else 0)) * launch.eager_us * 1e-6
-            launches = max(launches, asked - gpu.total_s)
-        waits = host.iteration_us + host.sequence_us * sequences
-        waits += host.prefill_us if prefill else 0.0
+    def _with_host(self, gpu: Parts, prompt: int, sequences: int) -> Parts:
+        host = self.cal.host
+        waits = host.sequence_us * sequences * 1e-6
+        if prompt > host.crowd_tokens:
+            waits += (prompt - host.crowd_tokens) * host.crowd_us * 1e-6 * math.log2(self.tp)
+        if self.plan.graphed:
+            waits += (host.iteration_us + (host.prefill_us if prompt else 0.0)) * 1e-6
+        else:
+            plan, count = self.plan, self.model.layers
+            count *= plan.prefill_launches if prompt else plan.decode_launches
+            count += 2 * self.model.layers if self.tp > 1 else 0
+            asked = count * self.cal.launch.eager_us + host.iteration_us
+            asked = (asked + (host.prefill_us if prompt else 0.0)) * 1e-6
+            busy = gpu.total_s
+            waits += (busy**host.blend + asked**host.blend) ** (1.0 / host.blend) - busy
         return Parts(
-            gpu.projections_s, gpu.attention_s, gpu.elementwise_s, launches,
-            gpu.collectives_s, gpu.lm_head_s, waits * 1e-6,
+            gpu.projections_s, gpu.attention_s, gpu.elementwise_s, gpu.launches_s,
+            gpu.collectives_s, gpu.lm_head_s, waits,
         )  # fmt: skip
