@@ -130,8 +130,8 @@ def _recovery(cell: Requests, bad: Bools, at: float, level: float) -> float:
     slot = ((cell["arrival_s"][rows] - at) // WINDOW_S).astype(np.int64)
     n = np.bincount(slot)
     share = np.bincount(slot, weights=bad[rows]) / np.maximum(n, 1)
-    # A window of n requests strays from its level by chance: two standard errors are forgiven.
-    spread = 2 * np.sqrt(max(level, 1 / max(len(cell), 1)) / np.maximum(n, 1))
+    # A window of n requests strays from its level by chance: three standard errors are forgiven.
+    spread = 3 * np.sqrt(max(level, 1 / max(len(cell), 1)) / np.maximum(n, 1))
     above = np.flatnonzero(share > level + spread)
     first = above[above * WINDOW_S < 60]
     if not len(first):
@@ -196,7 +196,7 @@ def section(run: Run, drills: tuple[Drill, ...], rule: Rollback | None) -> Secti
             Paragraph(
                 "Missed: share of servable requests that failed or missed an SLO. Seen after: the "
                 "last placement on the faulty device. Over after: the missed share, in windows of "
-                f"{WINDOW_S:g} s, is back at its level before (two standard errors) for three "
+                f"{WINDOW_S:g} s, is back at its level before (three standard errors) for three "
                 "windows.",
                 "note",
             )

@@ -52,7 +52,11 @@ def t_sf(t: float, df: float) -> float:
     """Return P(T > t) for Student's t with *df* > 0 degrees of freedom, whole or not."""
     if math.isinf(t):
         return 0.0 if t > 0 else 1.0
-    tail = 0.5 * beta_cdf(df / (df + t * t), df / 2.0, 0.5)
+    square = t * t
+    if square < df:  # here 1 - x would lose what tells t from 0
+        tail = 0.5 - 0.5 * beta_cdf(square / (df + square), 0.5, df / 2.0)
+    else:
+        tail = 0.5 * beta_cdf(df / (df + square), df / 2.0, 0.5)
     return tail if t >= 0 else 1.0 - tail
 
 
