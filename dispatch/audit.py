@@ -1,7 +1,7 @@
 """Checks and reports on dispatchers: do the books balance, and who was left out and why."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -79,6 +79,26 @@ def _why_none(graph: "TopologyGraph", device: int) -> str:
     if "memory" in silent:
         return "eligible, never preferred: its memory was never told"
     return "eligible, never preferred"
+
+
+@dataclass(frozen=True, slots=True)
+class Saturation:
+    """How full a pool of unlike devices is: no single mean can tell."""
+
+    mean: float
+    weighted_mean: float
+    saturated: tuple[str, ...]
+
+
+def saturation(loads: Mapping[str, float], capacities: Mapping[str, float]) -> Saturation:
+    """Return plain mean, mean by capacity, and the devices at 1 or above, by name."""
+    total = sum(capacities[name] for name in loads)
+    weighted = sum(load * capacities[name] for name, load in loads.items())
+    return Saturation(
+        sum(loads.values()) / len(loads) if loads else 0.0,
+        weighted / total if total else 0.0,
+        tuple(name for name, load in loads.items() if load >= 1.0),
+    )
 
 
 def unsupported(graph: "TopologyGraph") -> list[tuple[str, str, str]]:

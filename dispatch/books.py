@@ -24,6 +24,7 @@ class Flight:
     reserved_bytes: float  # not yet visible in a sample
     prefill_tokens: int  # uncached prompt, until its first token
     prompt_tokens: int  # the same, until its end
+    output_tokens: int  # its max_tokens; 0 on a prefill replica
     started_s: float = math.inf
     streamed: bool = False
 
@@ -53,6 +54,7 @@ class Books(Fleet):
     def __init__(self, devices: Sequence[DeviceInfo], *, reservations: bool = True) -> None:
         self.reservations = reservations
         self._confirmed: list[deque[Flight]] = []
+        self.hands_over: list[bool] = []
         self._waiting_sample: set[int] = set()
         super().__init__(devices)
 
@@ -73,17 +75,21 @@ class Books(Fleet):
         self._base = cells(self.base)
         self._placed, self._generation = cells(self.placed), cells(self.generation)
         self._usable = cells(self.usable)
+        self.hands_over += [False] * (count - len(self.hands_over))
         self._confirmed += [deque() for _ in range(count - len(self._confirmed))]
 
     def take(self, request: Request, device: int, need_bytes: float, cached_tokens: int) -> Flight:
         """Book *request* on *device* and hold *need_bytes* of its room; return the flight."""
         prefill = request.prompt_tokens - cached_tokens
+        output = 0 if self.hands_over[device] else request.max_tokens
         need = need_bytes if self.reservations else 0.0
-        flight = Flight(request, device, int(self._generation[device]), need, prefill, prefill)
+        flight = Flight(
+            request, device, int(self._generation[device]), need, prefill, prefill, output
+        )
         self._n[device] += 1
         self._placed[device] += 1
         self._prompt[device] += prefill
-        self._output[device] += request.max_tokens
+        self._output[device] += output
         self._prefill[device] += prefill
         if need:
             reserved = self._reserved[device] = self._reserved[device] + need
@@ -119,7 +125,7 @@ class Books(Fleet):
             return False
         self._n[device] -= 1
         self._prompt[device] -= flight.prompt_tokens
-        self._output[device] -= flight.request.max_tokens
+        self._output[device] -= flight.output_tokens
         if flight.prefill_tokens:
             self._prefill[device] -= flight.prefill_tokens
         if flight.reserved_bytes:
@@ -171,6 +177,7 @@ class Books(Fleet):
 
     def _describe(self, device: int) -> None:
         super()._describe(device)
+        self.hands_over[device] = self.devices[device].role == "prefill"
         self._settle(device)
 
     def _changed(self, device: int) -> None:

@@ -4,49 +4,24 @@ One object for both worlds. It has no clock of its own, does no I/O and starts n
 call runs to its end, so that a decision and its reservation cannot be torn apart.
 """
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from dispatch.audit import check_books
 from dispatch.books import Flight
 from dispatch.breaker import Breaker
+from dispatch.decision import Counts, Decision
 from dispatch.errors import InputError
 from dispatch.graph import TopologyGraph
 from dispatch.hints import PLANS
 from dispatch.journal import Journal
+from dispatch.line import Line
 from dispatch.outcomes import Reason
 from dispatch.policy import Choice, Policy
 from dispatch.record import Recorder
 from dispatch.request import Request
 
-
-@dataclass(slots=True)
-class Decision:
-    """What came of a request: a device, or -1 and why; ``generation`` names the device's life."""
-
-    device: int
-    reason: Reason
-    generation: int
-    request: Request
-    duration_s: float
-
-
-@dataclass(slots=True)
-class Counts:
-    """What passed through one dispatcher since its start."""
-
-    submitted: int = 0
-    placed: int = 0
-    rejected: int = 0
-    expired: int = 0  # while held
-    left: int = 0  # cancelled while held
-    finished: int = 0
-    failed: int = 0
-    cancelled: int = 0
-    stray: int = 0  # ends and starts of nothing that is in flight: late, duplicate, never begun
-
+__all__ = ["Counts", "Decision", "Dispatcher", "Placed"]
 
 Placed = Callable[[Request, Decision], None]
 
@@ -80,9 +55,9 @@ class Dispatcher:
         self.breaker = breaker
         self.counts = Counts()
         self.flights: dict[int, Flight] = {}
-        self.held: dict[int, Request] = {}
+        self._line = Line()
+        self.held = self._line.held
         """Held requests by id, in the order of their arrival here."""
-        self._lines: dict[tuple[str, str], deque[Request]] = {}
         self._choice = Choice(-1, Reason.held)
         self._choose = policy.choose
         self._signals = policy.signals
@@ -113,7 +88,7 @@ class Dispatcher:
         self.counts.submitted += 1
         if request.kernel_hint and request.kernel_hint not in PLANS:
             return self._reject(request, Reason.unknown_hint, now)
-        if self.held and self._first_in_line((request.model, request.group)) is not None:
+        if self.held and self._line_remains((request.model, request.group), now):
             return self._hold(request, now, 0)  # no one overtakes those that wait
         decision = self._decide(request, now)
         if decision is not None:
@@ -170,8 +145,7 @@ class Dispatcher:
             return self._reject(request, Reason.deadline, now)
         if len(self.held) >= self.hold_limit:
             return self._reject(request, Reason.queue_full, now)
-        self.held[request.id] = request
-        self._lines.setdefault((request.model, request.group), deque()).append(request)
+        self._line.add(request)
         return self._refuse(request, Reason.held, now, candidates)
 
     def wake(self) -> int:
@@ -186,26 +160,27 @@ class Dispatcher:
         woken = 0
         try:
             now = self.clock()
-            for key in list(self._lines):
+            for key in self._line.classes():
                 woken += self._drain(key, now)
         finally:
             self._waking = False
         return woken
 
-    def _first_in_line(self, key: tuple[str, str]) -> Request | None:
-        """Return who has waited longest of a class, passing over those that left meanwhile."""
-        line = self._lines.get(key)
-        while line:
-            request = line[0]
-            if self.held.get(request.id) is request:
-                return request
-            line.popleft()
-        self._lines.pop(key, None)
-        return None
+    def _line_remains(self, key: tuple[str, str], now: float) -> bool:
+        """Whether anyone of a class still waits, after a try by what is known now."""
+        if self._line.first(key) is None:
+            return False
+        if not self._waking:
+            self._waking = True
+            try:
+                self._drain(key, now)
+            finally:
+                self._waking = False
+        return self._line.first(key) is not None
 
     def _drain(self, key: tuple[str, str], now: float) -> int:
         woken = 0
-        while (request := self._first_in_line(key)) is not None:
+        while (request := self._line.first(key)) is not None:
             if now >= request.deadline_s:
                 self._expire(request, now)
                 continue
@@ -248,7 +223,10 @@ class Dispatcher:
         return True
 
     def first_token(self, request_id: int, attempt: int | None = None) -> bool:
-        """The first token is out: its prefill is done, and it can no longer be retried."""
+        """The first token is out: prefill is done, and a retry would repeat what was streamed.
+
+        A prefill replica is done with the request here; its decode is a request of its own.
+        """
         flight = self.flights.get(request_id)
         if flight is None or (attempt is not None and flight.request.attempt != attempt):
             self.counts.stray += 1
@@ -256,6 +234,8 @@ class Dispatcher:
         self.graph.first_token(flight)
         if self._on_first_token is not None:
             self._on_first_token(flight.request, flight.device, self.clock())
+        if self.graph.hands_over[flight.device]:
+            self.finished(request_id, attempt)
         return True
 
     def finished(self, request_id: int, attempt: int | None = None) -> bool:

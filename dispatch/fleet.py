@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, MutableSequence, Sequence
 from dataclasses import dataclass, fields
-from typing import TypeVar, cast
+from typing import Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ class DeviceInfo:
     ``reserve_output`` says that KV is contiguous and reserves prompt + max_tokens; paged KV needs
     prompt + one block. ``workspace_bytes`` is the peak workspace that each request in flight adds
     (0 where the engine allocates it once). An empty ``model`` serves any. Weight 0: no traffic.
+    A ``prefill`` replica is charged no output, and is done with a request at its first token.
     """
 
     name: str
@@ -47,6 +48,7 @@ class DeviceInfo:
     block_tokens: int = 16
     capacity_tokens: float = 0.0
     speed_tokens_per_s: float = 1.0
+    role: Literal["both", "prefill", "decode"] = "both"
 
     @property
     def capacity_bytes(self) -> float:
@@ -57,6 +59,8 @@ class DeviceInfo:
     def need_bytes(self, request: Request) -> float:
         """Return what *request* needs here before its first token."""
         later = request.max_tokens if self.reserve_output else self.block_tokens
+        if self.role == "prefill":
+            later = 0
         return (request.prompt_tokens + later) * self.kv_bytes_per_token + self.workspace_bytes
 
     def problems(self) -> list[Problem]:
@@ -112,7 +116,12 @@ class Eligible:
         infos = [fleet.devices[i] for i in self.devices]
         self.capacity_bytes = max((d.capacity_bytes for d in infos), default=0.0)
         sizes = {
-            (d.kv_bytes_per_token, d.reserve_output, d.block_tokens, d.workspace_bytes)
+            (
+                d.kv_bytes_per_token,
+                d.reserve_output and d.role != "prefill",
+                0 if d.role == "prefill" else d.block_tokens,
+                d.workspace_bytes,
+            )
             for d in infos
         }
         self.uniform = len(sizes) <= 1
