@@ -8,7 +8,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -77,6 +77,33 @@ def policy(name: str, params: Mapping[str, Any] | None = None, *, seed: int = 0)
     if kind is None:
         raise UnknownNameError("policy.name", "policy", name, names())
     return build(kind, name, dict(params or {}), seed=seed)
+
+
+def describe(name: str) -> dict[str, Any]:
+    """Return what there is to say of a policy: summary, whole definition, signals, parameters."""
+    kind: Any = shipped().get(name)
+    if kind is None and name in _declared():
+        kind = _declared()[name].load()
+    if kind is None:
+        raise UnknownNameError("policy.name", "policy", name, names())
+    text = inspect.getdoc(kind) or ""
+    shape = getattr(kind, "Params", None)
+    return {
+        "name": name,
+        "summary": text.partition("\n")[0],
+        "definition": text,
+        "signals": sorted(getattr(kind, "signals", ())),
+        "shipped": name in shipped(),
+        "params": {
+            f.name: {"type": _described(get_type_hints(shape)[f.name]), "default": _default(f)}
+            for f in (fields(shape) if shape else ())
+        },
+        "params_doc": inspect.getdoc(shape) if shape else "",
+    }
+
+
+def _default(of: Field[Any]) -> Any:
+    return None if of.default is MISSING else of.default
 
 
 def build(kind: Any, name: str, params: dict[str, Any], *, seed: int = 0) -> Policy:
