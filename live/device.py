@@ -28,6 +28,7 @@ class Snapshot:
 
     source_s: float
     free_bytes: float
+    used_bytes: float
     block_bytes: float
     fragmentation: float
     waiting: int
@@ -180,6 +181,7 @@ class Device:
         return Snapshot(
             source_s=time.monotonic(),
             free_bytes=free,
+            used_bytes=cache.size_bytes - free,
             block_bytes=float(arena.largest_block_bytes),
             fragmentation=float(arena.fragmentation),
             waiting=len(engine.waiting),

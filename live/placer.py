@@ -16,7 +16,7 @@ from dispatch.outcomes import Outcome, Reason
 from dispatch.registry import policy
 from dispatch.request import Request
 from live.config import LiveConfig
-from live.device import Device, DeviceLost, build_devices
+from live.device import Device, DeviceLost, Snapshot, build_devices
 from live.engine import Deliver
 from live.flow import TIMED_OUT, Flow, Refused
 from live.record import Record, Recorder
@@ -75,7 +75,7 @@ class Placer:
             seed=config.seed,
         )
         self.dispatcher.on_placed = self._placed_later
-        self.recorder = Recorder(journal, self.devices, self.graph)
+        self.recorder = Recorder(journal, self.views, self.graph)
 
     def now_s(self) -> float:
         """Return seconds since the start of this run."""
@@ -101,6 +101,10 @@ class Placer:
         """Requests that have not ended."""
         return len(self._flights)
 
+    def views(self) -> list[Snapshot]:
+        """Return the latest snapshot of every device."""
+        return [device.snapshot() for device in self.devices]
+
     def health(self) -> list[tuple[str, bool]]:
         """Return each device's name and whether it takes requests."""
         return [(device.setup.name, device.up) for device in self.devices]
@@ -122,7 +126,7 @@ class Placer:
         decision = self.dispatcher.submit(request)
         record.decided(self.now_s())
         if decision.device < 0 and decision.reason != Reason.held:
-            self.recorder.end(record, Outcome.rejected, Kind.failed, self.now_s())
+            self.recorder.end(record, Outcome.rejected, self.now_s())
             raise refusal(decision.reason)
         self._flights[request.id] = flight
         flight.timer = self.loop.call_later(
@@ -143,7 +147,7 @@ class Placer:
             return
         why = _STATUS.get(decision.reason, (503, "refused", "refused"))[1]
         late = decision.reason == Reason.deadline
-        self._close(flight, Outcome.timed_out if late else Outcome.rejected, Kind.failed)
+        self._close(flight, Outcome.timed_out if late else Outcome.rejected)
         flight.flow.push(Event(request.id, Kind.failed, time.monotonic(), (), why))
 
     def _hand_over(self, flight: _Flight, decision: Decision) -> None:
@@ -151,6 +155,7 @@ class Placer:
         flight.record.device = decision.device
         flight.record.decided(self.now_s())
         flight.flow.handed_over_s = time.monotonic()
+        flight.record.handed_over_s = flight.flow.handed_over_s - self.origin_s
         try:
             self.devices[decision.device].submit(flight.job)
         except DeviceLost as lost:
@@ -187,13 +192,13 @@ class Placer:
         flight.record.preemptions += event.preemptions
         if flight.satisfied or kind == Kind.finished:
             self.dispatcher.finished(request.id)
-            self._close(flight, Outcome.finished, Kind.finished)
+            self._close(flight, Outcome.finished)
             return False
         if kind == Kind.cancelled:
             self.dispatcher.cancelled(request.id)
             outcome = Outcome.timed_out if flight.expired else Outcome.cancelled
             event.reason = TIMED_OUT if flight.expired else event.reason
-            self._close(flight, outcome, kind)
+            self._close(flight, outcome)
             return False
         self.dispatcher.failed(request.id, fault=kind == Kind.failed)
         flight.record.oom_events += kind == Kind.oom
@@ -201,7 +206,7 @@ class Placer:
             self.graph.set_health(flight.device, False, self.now_s())
         if self._retry(flight, kind):
             return True
-        self._close(flight, _FINAL[kind], kind)
+        self._close(flight, _FINAL[kind])
         return False
 
     def _retry(self, flight: _Flight, kind: Kind) -> bool:
@@ -229,7 +234,7 @@ class Placer:
         flight.satisfied = satisfied
         if id_ in self.dispatcher.held:
             self.dispatcher.cancelled(id_)
-            self._close(flight, Outcome.cancelled, Kind.cancelled)
+            self._close(flight, Outcome.cancelled)
         else:
             self.devices[flight.device].cancel(id_)
 
@@ -244,11 +249,11 @@ class Placer:
         else:
             self.devices[flight.device].cancel(id_)
 
-    def _close(self, flight: _Flight, outcome: Outcome, kind: Kind) -> None:
+    def _close(self, flight: _Flight, outcome: Outcome) -> None:
         del self._flights[flight.request.id]
         if flight.timer is not None:
             flight.timer.cancel()
-        self.recorder.end(flight.record, outcome, kind, self.now_s())
+        self.recorder.end(flight.record, outcome, self.now_s())
 
     def observe(self) -> None:
         """Take the devices' latest snapshots into the graph and wake what fits now."""

@@ -2,15 +2,16 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dispatch.graph import TopologyGraph
 from dispatch.journal import Journal
 from dispatch.outcomes import Outcome, RootCause
 from dispatch.request import Request
-from live.device import Device
-from live.sequence import Kind
+from live.device import Snapshot
+
+Views = Callable[[], Sequence[Snapshot]]
 
 _NAN = math.nan
 
@@ -32,6 +33,7 @@ class Record:
     wasted_s: float = 0.0
     attempts: int = 1
     attempt_from_s: float = _NAN
+    handed_over_s: float = _NAN
 
     def decided(self, now_s: float) -> None:
         """The decision of this attempt is made."""
@@ -47,20 +49,17 @@ class Record:
 class Recorder:
     """Writes rows where there is a journal; works out root causes from the devices' memory."""
 
-    def __init__(
-        self, journal: Journal | None, devices: Sequence[Device], graph: TopologyGraph
-    ) -> None:
+    def __init__(self, journal: Journal | None, views: Views, graph: TopologyGraph) -> None:
         self.journal = journal
-        self.devices = devices
+        self.views = views
         self.graph = graph
         self.outcomes = dict.fromkeys(Outcome, 0)
-        self.listeners: list[object] = []
 
     def begin(self, request: Request, received_s: float) -> Record:
         """Start the record of a request that the door received at *received_s*."""
         return Record(request, received_s, received_s)
 
-    def end(self, record: Record, outcome: Outcome, kind: Kind, now_s: float) -> None:
+    def end(self, record: Record, outcome: Outcome, now_s: float) -> None:
         """Write the row of a request that ended now."""
         self.outcomes[outcome] += 1
         if self.journal is None:
@@ -91,7 +90,7 @@ class Recorder:
             record.first_token_s,
             now_s,
             0.0,
-            record.decision_end_s - record.received_s,
+            _first(record.handed_over_s, record.decision_end_s) - record.received_s,
             record.wasted_s,
             0,
         )
@@ -108,7 +107,7 @@ class Recorder:
 
     def _memory_cause(self, record: Record) -> tuple[RootCause, int]:
         """Say why memory failed, from what every device has free right now."""
-        views = [device.snapshot() for device in self.devices]
+        views = self.views()
         needs = [self.graph.devices[at].need_bytes(record.request) for at in range(len(views))]
         for at, (view, need) in enumerate(zip(views, needs, strict=True)):
             if at != record.device and view.up and view.block_bytes >= need:
@@ -119,31 +118,35 @@ class Recorder:
         return RootCause.fleet_full, -1
 
 
+def _first(*times_s: float) -> float:
+    """Return the first time that happened."""
+    return next((t for t in times_s if not math.isnan(t)), _NAN)
+
+
 class DeviceSeries:
     """Device rows: busy share exact from the worker, the rest means over the window's samples."""
 
-    def __init__(self, journal: Journal, devices: Sequence[Device], origin_s: float) -> None:
+    def __init__(self, journal: Journal, views: Views, origin_s: float) -> None:
         self._journal = journal
-        self._devices = devices
+        self._views = views
         self._origin_s = origin_s
         self._open(time.monotonic())
 
     def _open(self, now_s: float) -> None:
         self._since_s = now_s
-        self._busy = [device.snapshot().busy_s for device in self._devices]
-        self._sums = [[0.0] * 6 for _ in self._devices]
+        views = self._views()
+        self._busy = [seen.busy_s for seen in views]
+        self._sums = [[0.0] * 6 for _ in views]
         self._samples = 0
 
     def sample(self, window_s: float = 1.0) -> None:
         """Take one sample of every device; write a row each when the window is full."""
         self._samples += 1
-        for device, sums in zip(self._devices, self._sums, strict=True):
-            seen = device.snapshot()
-            used = device.engine.cache.size_bytes - seen.free_bytes
+        for seen, sums in zip(self._views(), self._sums, strict=True):
             values = (
                 seen.running,
                 seen.waiting,
-                used,
+                seen.used_bytes,
                 seen.free_bytes,
                 seen.block_bytes,
                 seen.fragmentation,
@@ -158,8 +161,8 @@ class DeviceSeries:
         now = time.monotonic()
         window_s = now - self._since_s
         if self._samples and window_s > 0:
-            for at, (device, sums) in enumerate(zip(self._devices, self._sums, strict=True)):
-                busy = (device.snapshot().busy_s - self._busy[at]) / window_s
+            for at, (seen, sums) in enumerate(zip(self._views(), self._sums, strict=True)):
+                busy = (seen.busy_s - self._busy[at]) / window_s
                 means = [value / self._samples for value in sums]
                 start_s = self._since_s - self._origin_s
                 self._journal.device(at, start_s, window_s, min(1.0, busy), *means)

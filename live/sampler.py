@@ -20,7 +20,7 @@ class Sampler:
     def __init__(self, placer: Placer, config: LiveConfig, journal: Journal | None) -> None:
         self._placer = placer
         self._interval_s = config.sample_interval_ms / 1e3
-        self._series = DeviceSeries(journal, placer.devices, placer.origin_s) if journal else None
+        self._series = DeviceSeries(journal, placer.views, placer.origin_s) if journal else None
         self._task: asyncio.Task[None] | None = None
         self._begun_s = time.monotonic()
         self._cpu_s = 0.0

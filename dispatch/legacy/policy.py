@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 from dispatch.fleet import DeviceInfo
 from dispatch.graph import TopologyGraph
 from dispatch.legacy.router import LegacyRouter
 from dispatch.policies.static_weights import StaticWeights, StaticWeightsParams
-from dispatch.policy import Choice
+from dispatch.policy import Choice, Policy
 from dispatch.request import Request
 
 
@@ -17,14 +18,12 @@ def legacy_devices(router: LegacyRouter, devices: Sequence[DeviceInfo]) -> list[
     return [replace(d, weight=p.weight) for d, p in zip(devices, peers, strict=True)]
 
 
-def legacy_policy(
-    router: LegacyRouter, devices: Sequence[DeviceInfo], *, seed: int = 0
-) -> "LegacyWeights":
+def legacy_policy(router: LegacyRouter, devices: Sequence[DeviceInfo], *, seed: int = 0) -> Policy:
     """Return the round robin over *devices* as *router*'s configuration sets it up."""
     params = StaticWeightsParams(**router.policy_params())
     peers = router.peers((d.name, d.gpu, d.group, d.weight) for d in devices)
     limits = {at: peer.max_conns for at, peer in enumerate(peers) if peer.max_conns}
-    return LegacyWeights(params, seed=seed, limits=limits)
+    return cast(Policy, LegacyWeights(params, seed=seed, limits=limits))
 
 
 class LegacyWeights(StaticWeights):

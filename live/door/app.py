@@ -250,11 +250,10 @@ class _Answer:
         self, status: int, kind: str, choices: Choices, length: int | None = None
     ) -> None:
         self.begun = True
-        handling_ms = (choices.handed_s - choices.received_s) * 1e3
         headers = [
             (b"content-type", kind.encode()),
             (b"x-request-id", self.id.encode("latin-1", "replace")),
-            (b"x-handling-time-ms", f"{handling_ms:.4f}".encode()),
+            (b"x-handling-time-ms", f"{choices.handling_s * 1e3:.4f}".encode()),
         ]
         if choices.ask.hint:
             headers.append((b"x-kernel-hint", choices.ask.hint.encode()))

@@ -1,6 +1,5 @@
 """A completions request as its choices: open each, follow each, and say what it used."""
 
-import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -77,12 +76,11 @@ class Choices:
         self.backend = backend
         self.metrics = metrics
         self.received_s = received_s
-        self.handed_s = received_s
         self.items: list[Choice] = []
 
     def open(self) -> None:
         """Open a flow for every choice, all or none."""
-        ask, backend = self.ask, self.backend
+        ask = self.ask
         try:
             for at, prompt in enumerate(ask.prompts):
                 for copy in range(ask.n):
@@ -97,10 +95,12 @@ class Choices:
                 code=refused.code,
                 retry_after_s=1 if refused.retry else None,
             ) from None
-        self.handed_s = time.monotonic()
-        self.metrics.dispatch.observe(self.handed_s - self.received_s)
         self.metrics.prompt_tokens.inc(sum(map(len, ask.prompts)) * ask.n)
-        assert backend.in_flight >= 0
+
+    @property
+    def handling_s(self) -> float:
+        """From arrival to the hand-over of the last choice; NaN where none was handed over."""
+        return max(c.flow.handed_over_s for c in self.items) - self.received_s
 
     def _open_one(self, index: int, at: int, prompt: tuple[int, ...], copy: int) -> Choice:
         ask, backend = self.ask, self.backend
@@ -155,6 +155,7 @@ class Choices:
     def _time(self, choice: Choice, event: Event) -> None:
         if not choice.last_s:
             self.metrics.ttft.observe(event.time_s - self.received_s)
+            self.metrics.dispatch.observe(choice.flow.handed_over_s - self.received_s)
             if (wait_ms := choice.flow.kernel_dispatch_ms) is not None:
                 self.metrics.queue.observe(wait_ms / 1e3)
         else:

@@ -133,7 +133,7 @@ def picks(
     """Pick *count* times, a pick every *step_s*; the picks numbered in *fail* fail at once."""
     devices = fleet(*[1.0] * weights)
     graph = TopologyGraph(devices)
-    policy = legacy_policy(router(**keys), devices)
+    policy: Any = legacy_policy(router(**keys), devices)
     seen = ""
     for at in range(count):
         request = Request(at, 0.0, 10, 10)

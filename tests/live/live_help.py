@@ -8,6 +8,7 @@ from typing import Any
 
 from dispatch.journal import Journal
 from live.config import LiveConfig
+from live.legacy.serve import legacy_door
 from live.serve import Running, direct_door
 
 
@@ -61,10 +62,29 @@ class DoorThread:
         async def run() -> Any:
             return function()
 
-        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(30)
+        return self.wait(run())
+
+    def wait(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)
 
 
 @contextmanager
 def door(**sections: Any) -> Iterator[DoorThread]:
     with DoorThread(LiveConfig.model_validate(sections)) as thread:
         yield thread
+
+
+class LegacyThread(DoorThread):
+    """A legacy door with its worker processes."""
+
+    def __init__(self, **sections: Any) -> None:
+        super().__init__(LiveConfig.model_validate(sections))
+        self.running: Any
+
+    async def _serve(self) -> None:
+        self._stop = asyncio.Event()
+        self.loop = asyncio.get_running_loop()
+        async with legacy_door(self._config, journal=self.journal) as running:
+            self.running = running
+            self._ready.set()
+            await self._stop.wait()
