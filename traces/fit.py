@@ -1,0 +1,97 @@
+"""Parameters that reproduce a trace, and how well they do."""
+
+from typing import Any, Final
+
+import numpy as np
+
+from traces.synthetic import TraceModel, checked
+from traces.trace import OUTPUT_ESTIMATED, PROMPT_ESTIMATED, Trace
+
+PROBS: Final = (
+    0.0, 0.01, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75,
+    0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 0.995, 1.0,
+)  # fmt: skip
+_LEAST: Final = 200  # requests a window of lengths needs for its own quantiles
+
+
+def fit(trace: Trace, *, step_s: float = 300.0, window_s: float = 600.0) -> TraceModel:
+    """Return a model of *trace*: rate by steps, gamma burstiness, lengths by quantiles a window.
+
+    Burstiness is fitted in operational time: the CV of the gaps once the fitted rate is divided
+    out, so that rate and burstiness are not counted twice.
+    """
+    return checked(trace.name, document(trace, step_s=step_s, window_s=window_s))
+
+
+def document(trace: Trace, *, step_s: float, window_s: float) -> dict[str, Any]:
+    """Return the model as a plain document, as it is written to TOML."""
+    span = trace.span_s
+    steps = max(1, round(span / step_s))
+    width = span / steps if span else step_s
+    index = np.minimum(((trace.arrival_s - trace.arrival_s[0]) / width).astype(int), steps - 1)
+    counts = np.bincount(index, minlength=steps)
+    rate = (len(trace) - 1) / span if span else 1.0
+    profile = counts / counts.mean()
+    cv = _residual_cv(trace, profile, width, rate)
+    bits = {"prompt": PROMPT_ESTIMATED, "output": OUTPUT_ESTIMATED}
+    lengths = {name: _lengths(trace, name, bit, window_s) for name, bit in bits.items()}
+    return {
+        "requests": len(trace),
+        "arrivals": {
+            "process": "gamma",
+            "rate_per_s": _round(rate, 6),
+            "cv": _round(cv, 4),
+            "profile_step_s": _round(width, 3),
+            "profile": [_round(share, 4) for share in profile],
+        },
+        "correlation": _round(_correlation(trace), 3),
+        **lengths,
+    }
+
+
+def _residual_cv(trace: Trace, profile: Any, width: float, rate: float) -> float:
+    knots = np.concatenate([[0.0], np.cumsum(profile * width * rate)])
+    times = np.arange(len(knots)) * width
+    counts = np.interp(trace.arrival_s - trace.arrival_s[0], times, knots)
+    gaps = np.diff(counts)
+    if len(gaps) < 2 or not gaps.mean() > 0:
+        return 1.0
+    return float(min(max(gaps.std() / gaps.mean(), 0.05), 50.0))
+
+
+def _lengths(trace: Trace, name: str, bit: int, window_s: float) -> dict[str, Any]:
+    values = getattr(trace, f"{name}_tokens").astype(np.float64)
+    known = np.ones(len(trace), bool)
+    if trace.estimated is not None:
+        known = (trace.estimated & bit) == 0
+    if not known.any():
+        known[:] = True
+    whole = np.quantile(values[known], PROBS)
+    window = ((trace.arrival_s - trace.arrival_s[0]) // window_s).astype(int)
+    rows = []
+    for number in range(int(window.max()) + 1 if len(trace) else 1):
+        inside = values[known & (window == number)]
+        rows.append(np.quantile(inside, PROBS) if len(inside) >= _LEAST else whole)
+    return {
+        "kind": "quantiles",
+        "window_s": window_s,
+        "longest": int(values[known].max()),
+        "probs": list(PROBS),
+        "values": [[_round(value, 1) for value in row] for row in rows],
+    }
+
+
+def _correlation(trace: Trace) -> float:
+    """Return the correlation of normal scores that gives the rank correlation of the lengths."""
+    if len(trace) < 3:
+        return 0.0
+    ranks = [
+        np.argsort(np.argsort(column, kind="stable"), kind="stable")
+        for column in (trace.prompt_tokens, trace.output_tokens)
+    ]
+    spearman = float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+    return float(np.clip(2 * np.sin(np.pi * spearman / 6), -0.99, 0.99))
+
+
+def _round(value: float, digits: int) -> float:
+    return round(float(value), digits)

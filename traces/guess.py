@@ -1,0 +1,136 @@
+"""Lengths that a source does not hold, filled for a replay, with the error of the rule stated."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dispatch import keyed
+from dispatch.errors import InputError, Problem
+from traces.rows import MISSING, Raw
+from traces.trace import OUTPUT_ESTIMATED, PROMPT_ESTIMATED, Quirk
+
+_BITS: Final = {"prompt": PROMPT_ESTIMATED, "output": OUTPUT_ESTIMATED}
+
+
+@dataclass(slots=True)
+class Filled:
+    """Both lengths without holes, which were estimated, and what is not known at all."""
+
+    prompt: NDArray[np.int64]
+    output: NDArray[np.int64]
+    estimated: NDArray[np.int8] | None = None
+    unknown: list[str] = field(default_factory=list)
+    quirks: list[Quirk] = field(default_factory=list)
+    cannot_tell: list[str] = field(default_factory=list)
+
+
+def fill(place: str, raw: Raw, seed: int, partial: bool) -> Filled:
+    """Fill missing lengths of *raw*.
+
+    A row with a guess of its own (from bytes) takes that. Any other takes the length of a row drawn
+    by *seed* among those that have one, so that mean and tail stay as they are. Where no row has a
+    length the trace is refused, unless *partial*, and then the column is named in ``unknown``.
+    """
+    filled = Filled(raw.prompt.copy(), raw.output.copy())
+    marks = np.zeros(len(raw), np.int8)
+    problems = []
+    for name, column in (("prompt", filled.prompt), ("output", filled.output)):
+        holes = column == MISSING
+        if not holes.any():
+            continue
+        marks[holes] |= _BITS[name]
+        guessed = _from_guess(raw, name, column, holes)
+        left = holes & (column == MISSING)
+        known = raw.prompt if name == "prompt" else raw.output
+        known = known[known != MISSING]
+        if left.any() and not len(known) and not guessed:
+            filled.unknown.append(f"{name}_tokens")
+            column[left] = 1
+            problems.append(_nothing_known(place, name))
+        elif left.any():
+            pool = known if len(known) else column[column != MISSING]
+            _draw(filled, raw, name, column, left, pool, seed)
+        if guessed:
+            _say_guess(filled, name, guessed, raw, known)
+    if problems and not partial:
+        raise InputError(problems)
+    if marks.any():
+        filled.estimated = marks
+    return filled
+
+
+def _from_guess(raw: Raw, name: str, column: NDArray[np.int64], holes: NDArray[np.bool_]) -> int:
+    guesses = raw.extra.get(f"{name}_guess")
+    if guesses is None:
+        return 0
+    have = holes & (guesses != MISSING)
+    column[have] = np.maximum(guesses[have], 1)
+    return int(have.sum())
+
+
+def _draw(
+    filled: Filled,
+    raw: Raw,
+    name: str,
+    column: NDArray[np.int64],
+    left: NDArray[np.bool_],
+    pool: NDArray[np.int64],
+    seed: int,
+) -> None:
+    draws = keyed.uniforms(keyed.stream(seed, f"missing {name}"), raw.number[left])
+    column[left] = pool[np.minimum((draws * len(pool)).astype(np.int64), len(pool) - 1)]
+    cap = raw.extra.get("max_tokens")
+    if name == "output" and cap is not None:
+        capped = left & (cap > 0)
+        column[capped] = np.minimum(column[capped], cap[capped])
+    rows = int(left.sum())
+    error = mean_difference(pool) / float(pool.mean())
+    text = (
+        f"{rows} rows have no {name} length; each takes the length of a row drawn by seed among "
+        f"the {len(pool)} that have one: mean absolute error {error:.0%} of the mean"
+    )
+    filled.quirks.append(Quirk(f"{name}_missing", text, rows))
+    filled.cannot_tell.append(f"the {name} length of {rows} requests; it is drawn from the others")
+
+
+def mean_difference(values: NDArray[np.int64]) -> float:
+    """Return the mean absolute difference of two values drawn at random (Gini's)."""
+    n = len(values)
+    if n < 2:
+        return 0.0
+    weights = 2.0 * np.arange(1, n + 1) - n - 1
+    return float(2.0 * np.dot(weights, np.sort(values)) / (n * (n - 1.0)))
+
+
+def _say_guess(filled: Filled, name: str, rows: int, raw: Raw, known: NDArray[np.int64]) -> None:
+    """State the error of guesses from bytes: measured where both are there, else as assumed."""
+    guesses = raw.extra[f"{name}_guess"]
+    true = raw.prompt if name == "prompt" else raw.output
+    both = (true != MISSING) & (guesses != MISSING)
+    if both.sum() >= 20:
+        error = float(np.median(np.abs(guesses[both] - true[both]) / np.maximum(true[both], 1)))
+        how = f"median error {error:.0%} on the {int(both.sum())} rows that have both"
+    else:
+        how = ASSUMED_ERROR[name]
+    filled.quirks.append(
+        Quirk(f"{name}_estimated", f"{rows} {name} lengths are estimated from bytes; {how}", rows)
+    )
+    filled.cannot_tell.append(f"true {name} lengths: {rows} are estimated from bytes")
+
+
+ASSUMED_ERROR: Final = {
+    "prompt": "error not measurable here, taken as a factor of 1.5 either way "
+    "(3 to 6 bytes a token in English text and code, plus headers)",
+    "output": "error not measurable here, taken as a factor of 2 either way "
+    "(a streamed event wraps a token in 100 to 250 bytes; a whole answer holds 3 to 6 a token)",
+}
+
+
+def _nothing_known(place: str, name: str) -> Problem:
+    return Problem(
+        place,
+        f"no row has a {name} length",
+        "use a gateway or OpenTelemetry log, which records token counts",
+    )

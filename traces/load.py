@@ -1,0 +1,141 @@
+"""``read``: from a path or the name of a public trace to a Trace, or one clear error."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from dispatch.errors import InputError, Problem, nearest
+from traces import datasets, quick
+from traces.assemble import Choices, Facts, assemble
+from traces.detect import Detected, detect
+from traces.formats.base import Options
+from traces.records import Entry, csv_records, json_records
+from traces.rows import BadRow, BadRows, Builder, Raw
+from traces.source import Source
+from traces.trace import Quirk, Trace
+
+
+def read(
+    path_or_name: str | Path,
+    *,
+    format: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    unit: Literal["s", "ms", "us", "ns"] | None = None,
+    rate_per_s: float | None = None,
+    order: Literal["strict", "sort", "append"] | None = None,
+    spread: bool = True,
+    cached: bool = False,
+    partial: bool = False,
+    seed: int = 0,
+    skip_bad: Path | bool = False,
+    prompt_bytes: float | None = None,
+    output_bytes: float | None = None,
+) -> Trace:
+    """Return the trace at a path, or the public trace of that name.
+
+    The format is told by content; *format* overrides. *columns* maps arrival, prompt, output and
+    more to the columns of a file in no known format, with numbers in *unit*. *rate_per_s* draws
+    arrivals where the file holds none. *skip_bad* leaves bad rows out, and writes them to a side
+    file when it is a path. *partial* accepts a file without lengths or times, for a description.
+    All else as in :class:`traces.assemble.Choices`. Anything unusable is an InputError that names
+    file, row, reason and way out; bad rows are refused with the first ten and their count.
+    """
+    path = resolve(path_or_name)
+    source = Source(path)
+    options = Options(unit, columns or {}, rate_per_s, seed, prompt_bytes, output_bytes)
+    choices = Choices(order, spread, cached, partial, seed)
+    found = detect(source, format, options)
+    bad = BadRows(keep_lines=bool(skip_bad))
+    raw, facts = rows_of(source, found, options, bad)
+    about: dict[str, Any] = {"path": str(path), "detected": f"{found.format.name}: {found.why}"}
+    if bad.count:
+        _settle(path, bad, skip_bad, len(raw), about)
+    trace = assemble(str(path), raw, facts, choices)
+    quirks = trace.quirks
+    if bad.count:
+        text = f"{bad.count} bad rows were left out"
+        quirks = (*quirks, Quirk("bad_rows", text, bad.count))
+    name = str(path_or_name) if str(path_or_name) in datasets.DATASETS else path.name
+    return replace(
+        trace, name=name, sha256=source.sha256(), quirks=quirks, source={**trace.source, **about}
+    )
+
+
+def resolve(path_or_name: str | Path) -> Path:
+    """Return the file that a path or the name of a public trace stands for."""
+    path = Path(path_or_name)
+    name = str(path_or_name)
+    if path.exists() or (name not in datasets.DATASETS and ("." in name or "/" in name)):
+        return path
+    if name in datasets.DATASETS:
+        return datasets.find(name)
+    raise InputError.at(
+        name, "is neither a file nor the name of a public trace", nearest(name, datasets.DATASETS)
+    )
+
+
+def rows_of(source: Source, found: Detected, options: Options, bad: BadRows) -> tuple[Raw, Facts]:
+    """Return every good row of *source* as columns; bad ones gather in *bad*."""
+    known = found.format
+    if known.quick is not None and known.facts is not None and found.shape == "csv":
+        try:
+            parts = list(quick.chunks(source, known.quick, options.unit))
+            if parts:
+                return quick.join(parts), known.facts
+        except quick.NotPlain:
+            pass  # the careful reader below says what is out of the ordinary
+    return _careful(source, found, options, bad)
+
+
+def _careful(source: Source, found: Detected, options: Options, bad: BadRows) -> tuple[Raw, Facts]:
+    reader = found.format.reader(options)
+    builder = Builder()
+    for entry in entries(source, found):
+        if entry.record is None:
+            bad.add(entry.number, entry.problem, entry.text)
+            continue
+        try:
+            rows = list(reader.rows(entry.record))
+        except BadRow as problem:
+            bad.add(entry.number, str(problem), entry.text)
+            continue
+        for row in rows:
+            row.number = row.number or entry.number
+            builder.add(row)
+    for row in reader.finish():
+        builder.add(row)
+    return builder.take(), reader.facts()
+
+
+def entries(source: Source, found: Detected) -> "Any":
+    """Return the records of *source* in the shape that was found."""
+    if found.shape == "csv":
+        return csv_records(source, found.format.columns)
+    if found.shape == "text":
+        return text_records(source)
+    return json_records(source, found.shape)
+
+
+def text_records(source: Source) -> "Any":
+    """Yield each line of a text log as a record with the one key ``line``."""
+    for number, (line, text) in enumerate(source.lines(), 1):
+        yield Entry(number, line, {"line": text.decode("utf-8", "replace")}, text)
+
+
+def _settle(path: Path, bad: BadRows, skip: Path | bool, good: int, about: dict[str, Any]) -> None:
+    """Refuse bad rows, or write them to the side file and say how many there were."""
+    problems = [Problem(f"{path}: row {number}", reason) for number, reason in bad.first]
+    if not skip or not good:
+        share = f"{bad.count} of {bad.count + good} rows are bad"
+        shown = len(bad.first)
+        head = f"{share}; the first {shown} are above" if bad.count > shown else share
+        way_out = "repair them, or --skip-bad to leave them out" if good else "check the format"
+        raise InputError([*problems, Problem(str(path), head, way_out)])
+    about["skipped_rows"] = bad.count
+    if isinstance(skip, Path):
+        with skip.open("wb") as side:
+            for number, reason, line in bad.lines:
+                note = reason.encode("utf-8", "backslashreplace")
+                side.write(b"row %d\t%s\t%s\n" % (number, note, line))
+        about["skipped_file"] = str(skip)

@@ -1,0 +1,177 @@
+"""The clock of a source: origins that are mixed, order of arrival, restarts, and coarse ticks."""
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dispatch import keyed
+from dispatch.errors import InputError, Problem
+from traces.rows import NO_TIME, SHOWN, Raw
+from traces.trace import Quirk
+
+_EPOCH_NS: Final = 900_000_000 * 10**9  # later than this is a date, not a time since the start
+_RELATIVE_NS: Final = 200_000_000 * 10**9  # earlier than this is a time since the start
+_LATEST_NS: Final = 4_200_000_000 * 10**9  # the year 2103
+
+
+@dataclass(slots=True)
+class Placed:
+    """Arrival times, the order of rows where it changed, and whether they count from 1970."""
+
+    arrival_ns: NDArray[np.int64]
+    rows: NDArray[np.int64] | None
+    epoch: bool
+    quirks: list[Quirk] = field(default_factory=list)
+
+
+def place(place: str, raw: Raw, expected: str, wanted: str | None) -> Placed:
+    """Check origin and order of *raw*; sort, append or refuse as *wanted* or the format says."""
+    arrival = raw.arrival_ns
+    assert not (arrival == NO_TIME).any(), "a reader let a missing time through"
+    epoch = _one_origin(place, raw)
+    falls = np.flatnonzero(np.diff(arrival) < 0) + 1
+    if not len(falls):
+        return Placed(arrival, None, epoch)
+    restarts = falls[_is_restart(arrival, falls)]
+    if wanted == "append" and len(restarts):
+        return _appended(arrival, restarts, epoch)
+    if wanted is None and len(restarts) and not epoch:
+        raise InputError(_restarted(place, raw, restarts))
+    if wanted == "strict" or (wanted is None and expected == "arrival"):
+        raise InputError(_unordered(place, raw, falls))
+    order = np.argsort(arrival, kind="stable").astype(np.int64)
+    text = f"{len(falls)} rows stand before an earlier arrival (completion order?); sorted"
+    return Placed(arrival, order, epoch, [Quirk("unordered", text, len(falls))])
+
+
+def _one_origin(place: str, raw: Raw) -> bool:
+    """Return whether times are dates; refuse a mixture of dates and times since a start."""
+    arrival = raw.arrival_ns
+    late = arrival > _LATEST_NS
+    if late.any():
+        rows = raw.number[late][:SHOWN].tolist()
+        raise InputError.at(
+            f"{place}: row {rows[0]}",
+            f"arrives after the year 2100, as do {int(late.sum()) - 1} more",
+            "the unit is finer than was taken; give --unit",
+        )
+    date, since = arrival >= _EPOCH_NS, arrival < _RELATIVE_NS
+    if date.any() and since.any():
+        few = date if date.sum() <= since.sum() else since
+        rows = ", ".join(str(n) for n in raw.number[few][:SHOWN].tolist())
+        raise InputError.at(
+            place,
+            f"mixes times since 1970 ({int(date.sum())} rows) with times since a start or in "
+            f"another unit ({int(since.sum())} rows); the fewer are rows {rows}",
+            "use one origin and one unit",
+        )
+    return bool(date.any())
+
+
+def _is_restart(arrival: NDArray[np.int64], falls: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which falls go back most of the way: a clock that began again, not a late line."""
+    latest = np.maximum.accumulate(arrival)[falls - 1]
+    start = arrival[0]
+    fallen = latest - arrival[falls]
+    restart: NDArray[np.bool_] = (fallen > (latest - start) * 0.5) & (fallen > 10**9)
+    return restart
+
+
+def _appended(arrival: NDArray[np.int64], restarts: NDArray[np.int64], epoch: bool) -> Placed:
+    """Lay the runs between restarts one after another, a mean gap of the run before between."""
+    new = arrival.copy()
+    borders = [0, *restarts.tolist(), len(arrival)]
+    end = 0
+    for first, last in itertools.pairwise(borders):
+        run = arrival[first:last]
+        start = int(run.min())
+        new[first:last] = run - start + end
+        length = int(run.max()) - start
+        end += length + max(1, length // max(1, len(run) - 1))
+    order = np.argsort(new, kind="stable").astype(np.int64)
+    text = (
+        f"the clock starts again {len(restarts)} times; the parts are laid one after another, "
+        "a mean gap between them"
+    )
+    return Placed(new, order, False, [Quirk("restarted_clock", text, len(restarts))])
+
+
+def _restarted(place: str, raw: Raw, restarts: NDArray[np.int64]) -> list[Problem]:
+    return [
+        Problem(
+            f"{place}: row {raw.number[i]}",
+            f"the clock starts again: {_s(raw.arrival_ns[i])} s after {_s(raw.arrival_ns[i - 1])}",
+            "give --order append to lay the parts one after another, or --order sort to overlay",
+        )
+        for i in restarts[:SHOWN].tolist()
+    ]
+
+
+def _unordered(place: str, raw: Raw, falls: NDArray[np.int64]) -> list[Problem]:
+    problems = [
+        Problem(
+            f"{place}: row {raw.number[i]}",
+            f"arrives {_s(raw.arrival_ns[i - 1] - raw.arrival_ns[i])} s before the row above it",
+        )
+        for i in falls[:SHOWN].tolist()
+    ]
+    text = f"{len(falls)} rows are out of order, in a format that is written in arrival order"
+    return [*problems, Problem(place, text, "give --order sort if that is meant")]
+
+
+def _s(ns: int) -> str:
+    return f"{ns / 1e9:.9g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Arrivals parted inside the ticks of a coarse clock."""
+
+    arrival_s: NDArray[np.float64]
+    tick_s: float
+    quirk: Quirk
+
+
+_FINEST_S: Final = 0.05  # ties on a finer clock are too close to matter
+_LEAST_TICKS: Final = 10
+
+
+def spread(arrival_ns: NDArray[np.int64], tick_s: float, seed: int) -> Spread | None:
+    """Return arrivals spread uniformly over the tick that bunched them; None where none did.
+
+    Rows of one tick keep their order. A tick is the resolution the format documents, else the
+    greatest common divisor of the gaps, else their median where nearly all are alike.
+    """
+    distinct, counts = np.unique(arrival_ns, return_counts=True)
+    ties = len(arrival_ns) - len(distinct)
+    if ties == 0:
+        return None
+    tick_ns = round(tick_s * 1e9) or _tick_ns(distinct, ties, len(arrival_ns))
+    if tick_ns is None or tick_ns < _FINEST_S * 1e9:
+        return None
+    room = np.minimum(np.append(np.diff(distinct), tick_ns), tick_ns)
+    owner = np.repeat(np.arange(len(distinct)), counts)
+    ids = np.arange(len(arrival_ns), dtype=np.int64)
+    draws = keyed.uniforms(keyed.stream(seed, "ties"), ids)
+    draws = draws[np.lexsort((draws, owner))]
+    arrival = (distinct[owner] + np.floor(draws * room[owner])) / 1e9
+    tick = tick_ns / 1e9
+    text = (
+        f"{ties} arrivals share a time with another, {tick:.3g} s apart: a coarse clock, not "
+        f"bursts; a replay spreads them inside their {tick:.3g} s by seed"
+    )
+    return Spread(arrival - arrival[0], tick, Quirk("ties", text, ties))
+
+
+def _tick_ns(distinct: NDArray[np.int64], ties: int, rows: int) -> int | None:
+    if len(distinct) < _LEAST_TICKS or ties * 20 < rows:
+        return None
+    gaps = np.diff(distinct)
+    common = int(np.gcd.reduce(gaps))
+    if common >= _FINEST_S * 1e9:
+        return common
+    low, middle, high = np.percentile(gaps, [5, 50, 95])
+    return round(float(middle)) if high - low <= 0.1 * middle else None

@@ -1,0 +1,152 @@
+"""Rows on their way from a file to columns: what was found, what was missing, what was bad."""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+MISSING: Final = -1
+NO_TIME: Final = -(1 << 63)  # no arrival found; never the same as 0
+SHOWN: Final = 10  # bad rows that an error lists
+
+
+class BadRow(ValueError):
+    """A row that cannot be used, with the reason as its text."""
+
+
+@dataclass(slots=True)
+class Row:
+    """One request as a reader found it; lengths below 0 are missing.
+
+    ``arrival_ns`` counts from the source's own origin. ``request`` and ``session`` are the source's
+    ids. ``status``: 0 ok, 1 failed, 2 cached. ``tries`` is how often the source tried it.
+    """
+
+    arrival_ns: int = NO_TIME
+    prompt: int = MISSING
+    output: int = MISSING
+    status: int = 0
+    request: str | None = None
+    session: str | None = None
+    model: str = ""
+    max_tokens: int = MISSING
+    priority: int = 0
+    precision: str = ""
+    kernel_hint: str = ""
+    duration_s: float = float("nan")
+    ttft_s: float = float("nan")
+    prompt_guess: int = MISSING  # from bytes or the like, where the length itself is missing
+    output_guess: int = MISSING
+    tries: int = 1
+    blocks: Sequence[int] | None = None
+    number: int = 0  # row of the file, from 1
+
+
+@dataclass(slots=True)
+class Raw:
+    """Columns as found, in file order: the input of :func:`traces.assemble.assemble`."""
+
+    arrival_ns: NDArray[np.int64]
+    prompt: NDArray[np.int64]
+    output: NDArray[np.int64]
+    number: NDArray[np.int64]
+    status: NDArray[np.int8] | None = None
+    extra: dict[str, NDArray[Any]] = field(default_factory=dict)
+    words: dict[str, list[str]] = field(default_factory=dict)
+    block_hashes: NDArray[np.int64] | None = None
+    block_offsets: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.arrival_ns)
+
+
+_MAIN: Final = ("arrival_ns", "prompt", "output", "number")
+_TEXTS: Final = ("request", "session", "model", "precision", "kernel_hint")
+_NUMBERS: Final = {
+    "max_tokens": ("q", MISSING), "priority": ("q", 0), "duration_s": ("d", None),
+    "ttft_s": ("d", None), "prompt_guess": ("q", MISSING), "output_guess": ("q", MISSING),
+    "tries": ("q", 1),
+}  # fmt: skip
+
+
+class Builder:
+    """Appends rows to packed columns; a column that no row fills costs nothing."""
+
+    def __init__(self) -> None:
+        self._main = {name: array("q") for name in _MAIN}
+        self._status = array("b")
+        self._texts: dict[str, tuple[array[int], dict[str, int]]] = {}
+        self._numbers: dict[str, array[Any]] = {}
+        self._blocks = array("q")
+        self._offsets = array("q", [0])
+        self._any_blocks = False
+
+    def __len__(self) -> int:
+        return len(self._status)
+
+    def add(self, row: Row) -> None:
+        """Append *row*."""
+        before = len(self)
+        for name, column in self._main.items():
+            column.append(getattr(row, name))
+        self._status.append(row.status)
+        for name in _TEXTS:
+            value = getattr(row, name)
+            if value or name in self._texts:
+                self._text(name, before).append(self._code(name, value))
+        for name, (kind, default) in _NUMBERS.items():
+            number = getattr(row, name)
+            held = self._numbers.get(name)
+            if held is None and not (number == default or number != number):
+                fill = float("nan") if default is None else default
+                held = self._numbers[name] = array(kind, [fill]) * before
+            if held is not None:
+                held.append(number)
+        if row.blocks is not None:
+            self._any_blocks = True
+            self._blocks.extend(row.blocks)
+        self._offsets.append(len(self._blocks))
+
+    def _text(self, name: str, before: int) -> "array[int]":
+        if name not in self._texts:
+            self._texts[name] = (array("q", [MISSING]) * before, {})
+        return self._texts[name][0]
+
+    def _code(self, name: str, value: str | None) -> int:
+        codes = self._texts[name][1]
+        return codes.setdefault(value, len(codes)) if value else MISSING
+
+    def take(self) -> Raw:
+        """Return the rows so far as columns."""
+        arrival, prompt, output, number = (np.array(self._main[name], np.int64) for name in _MAIN)
+        raw = Raw(arrival, prompt, output, number, np.array(self._status, np.int8))
+        for name, column in self._numbers.items():
+            raw.extra[name] = np.array(column)
+        for name, (codes, words) in self._texts.items():
+            raw.extra[name] = np.array(codes, np.int64)
+            raw.words[name] = list(words)
+        if self._any_blocks:
+            raw.block_hashes = np.array(self._blocks, np.int64)
+            raw.block_offsets = np.array(self._offsets, np.int64)
+        return raw
+
+
+@dataclass(slots=True)
+class BadRows:
+    """Bad rows of a file: the first ten in full for the error, every one for the side file."""
+
+    keep_lines: bool = False
+    first: list[tuple[int, str]] = field(default_factory=list)
+    lines: list[tuple[int, str, bytes]] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, number: int, reason: str, line: bytes = b"") -> None:
+        """Record that row *number* is unusable."""
+        self.count += 1
+        if len(self.first) < SHOWN:
+            self.first.append((number, reason))
+        if self.keep_lines:
+            self.lines.append((number, reason, line))

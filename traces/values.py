@@ -1,0 +1,172 @@
+"""Single values as logs write them: times to whole nanoseconds, token counts, absent values."""
+
+import calendar
+import math
+import re
+from fractions import Fraction
+from typing import Any, Final
+
+from traces.rows import MISSING, BadRow
+
+UNITS_NS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+MOST_TOKENS: Final = 100_000_000
+_MOST_NS: Final = (1 << 63) - 1
+_ABSENT: Final = frozenset({"", "-", "null", "none", "nan", "n/a", "undefined"})
+_ISO: Final = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9})\d*)?)?"
+    r"\s*(Z|z|UTC|[+-]\d\d:?\d\d)?"
+)
+_DECIMAL: Final = re.compile(r"([+-]?)(\d+)(?:\.(\d*))?")
+
+
+def is_absent(value: Any) -> bool:
+    """Return whether *value* says "nothing here": null, "", "-", "NaN" and the like."""
+    if value is None:
+        return True
+    if isinstance(value, float):
+        return math.isnan(value)
+    return isinstance(value, str) and value.strip().lower() in _ABSENT
+
+
+def clip(value: Any, longest: int = 60) -> str:
+    """Return *value* as it can be quoted in an error."""
+    text = repr(value)
+    return text if len(text) <= longest else text[: longest - 3] + "..."
+
+
+def iso_ns(text: str) -> int | None:
+    """Return nanoseconds since 1970 of an ISO 8601 time, None where it is none.
+
+    One to nine fractional digits count, all of them; a time without a zone is taken as UTC.
+    """
+    found = _ISO.fullmatch(text.strip())
+    if found is None:
+        return None
+    year, month, day, hour, minute = (int(found[i]) for i in range(1, 6))
+    second = int(found[6] or 0)
+    try:
+        whole = calendar.timegm((year, month, day, hour, minute, second))
+    except (ValueError, OverflowError):
+        return None
+    good = 1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second < 61
+    if not good or year < 1970 or year > 2261:
+        return None
+    fraction = int((found[7] or "0").ljust(9, "0"))
+    zone = found[8] or "Z"
+    if zone[0] in "+-":
+        shift = int(zone[1:3]) * 3600 + int(zone[-2:]) * 60
+        whole -= shift if zone[0] == "+" else -shift
+    return whole * 10**9 + fraction
+
+
+def time_ns(value: Any, unit: str, name: str = "time") -> int:
+    """Return *value* in nanoseconds: ISO text as it says, a number in *unit*, exact to the digit.
+
+    An absent time is a BadRow: it is never taken as 0.
+    """
+    if is_absent(value):
+        raise BadRow(f"{name} is missing; a missing time is not 0")
+    if isinstance(value, str):
+        at = iso_ns(value)
+        if at is not None:
+            return at
+        value = _number(value, name)
+    return _in_range(_scaled(value, UNITS_NS[unit], name), value, name)
+
+
+def _in_range(ns: int, value: Any, name: str) -> int:
+    if ns < 0:
+        raise BadRow(f"{name} is negative: {clip(value)}")
+    if ns > _MOST_NS:
+        raise BadRow(f"{name} is beyond the year 2262: {clip(value)}; is the unit right?")
+    return ns
+
+
+def _scaled(value: Any, factor: int, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
+        raise BadRow(f"{name} is no time: {clip(value)}")
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise BadRow(f"{name} is not finite: {value}")
+        value = Fraction(repr(value))
+    exact: int = round(value * factor)
+    return exact
+
+
+def _number(text: str, name: str) -> int | Fraction:
+    """Return a decimal text exactly; float would lose digits of an epoch time."""
+    text = text.strip()
+    found = _DECIMAL.fullmatch(text)
+    if found is not None and len(text) < 40:
+        if found[3] is None:
+            return int(text)
+        return Fraction(text if found[3] else text[:-1])
+    try:
+        number = float(text)
+    except ValueError:
+        raise BadRow(f"{name} is no number and no ISO time: {clip(text)}") from None
+    if not math.isfinite(number):
+        raise BadRow(f"{name} is not finite: {clip(text)}")
+    return Fraction(repr(number))
+
+
+def seconds(value: Any, name: str, unit: str = "s") -> float:
+    """Return a duration in seconds, NaN where it is absent; a negative one is a BadRow."""
+    if is_absent(value):
+        return math.nan
+    return time_ns(value, unit, name) / 1e9
+
+
+def tokens(value: Any, name: str) -> int:
+    """Return a token count, MISSING where absent; text such as "512" and 512.0 are numbers."""
+    if is_absent(value):
+        return MISSING
+    if isinstance(value, str):
+        value = _number(value, name)
+    if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
+        raise BadRow(f"{name} is no token count: {clip(value)}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadRow(f"{name} is not finite: {value}")
+    if value != int(value):
+        raise BadRow(f"{name} is not a whole number: {clip(float(value))}")
+    count = int(value)
+    if count < 0:
+        raise BadRow(f"{name} is negative: {count}")
+    if count > MOST_TOKENS:
+        raise BadRow(f"{name} is {count}; more than {MOST_TOKENS:,} tokens is no request")
+    return count
+
+
+def positive(value: Any, name: str) -> int:
+    """Return a token count that must be there and at least 1."""
+    count = tokens(value, name)
+    if count == MISSING:
+        raise BadRow(f"{name} is missing")
+    if count == 0:
+        raise BadRow(f"{name} is 0; a request has at least one token")
+    return count
+
+
+def text(value: Any) -> str:
+    """Return an id or a name as text, "" where absent."""
+    if is_absent(value) or isinstance(value, dict | list):
+        return ""
+    return str(value)
+
+
+def block_ids(value: Any, name: str = "hash_ids") -> list[int]:
+    """Return prefix-block ids as 64-bit numbers; text ids are hashed, the same way every time."""
+    if not isinstance(value, list):
+        raise BadRow(f"{name} is no list: {clip(value)}")
+    return [_block_id(item, name) for item in value]
+
+
+def _block_id(item: Any, name: str) -> int:
+    if isinstance(item, int) and not isinstance(item, bool):
+        return ((item + (1 << 63)) % (1 << 64)) - (1 << 63)
+    if isinstance(item, str):
+        import hashlib
+
+        digest = hashlib.blake2b(item.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        return int.from_bytes(digest, "little", signed=True)
+    raise BadRow(f"{name} holds {clip(item)}, not a block id")
