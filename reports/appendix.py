@@ -67,6 +67,9 @@ def _threats(run: Run) -> list[str]:
         {str(x) for a in run.arms for f in run.facts(a) for x in f.get("extrapolated") or ()}
     )
     told += [f"Extrapolated beyond the measured range: {x}." for x in extrapolated]
+    for arm in run.arms:
+        notes = sorted({str(x) for f in run.facts(arm) for x in f.get("notes") or ()})
+        told += [f"`{arm}`: {x}" for x in notes]
     if len(run.replicates) > 1 and (run.scenario.get("trace") or {}).get("resample") == "none":
         told.append("Replicates are seeds on one trace: intervals leave out how traces vary.")
     if run.scenario.get("story_inputs"):

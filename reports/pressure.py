@@ -9,8 +9,9 @@ import numpy as np
 
 from reports.document import Paragraph, Section, Table
 from reports.intervals import nearest_rank
+from reports.metrics import misses
 from reports.numbers import count, number, percent, seconds
-from reports.tables import Run
+from reports.tables import Requests, Run
 
 ENOUGH_ARRIVALS: Final = 10.0
 STORY_ARRIVALS: Final = 1500.0  # 30,000 requests/s x 50 ms
@@ -25,6 +26,16 @@ class Pressure:
     arrivals_per_window: float
     busiest_window: float
     """Arrivals in the busiest telemetry window of any replicate."""
+    finished_per_s: float
+    """Requests answered in full / span of arrivals."""
+    goodput_per_s: float
+    """Requests that met every SLO / span of arrivals."""
+    output_tokens_per_s: float
+    """Tokens of finished requests / span of arrivals."""
+    in_system: float
+    """Time-mean of requests between planned arrival and end (sum of times / span)."""
+    lag_p99_s: float
+    """Send lag of a live run; 0 in simulation."""
     door_busy_ratio: float
     """Handled time / (workers x span); NaN where the number of workers is not known."""
     door_wait_p99_s: float
@@ -60,21 +71,37 @@ def _of(run: Run, arm: str) -> Pressure:
     window = float(section_of(config, "telemetry").get("interval_ms", 50.0)) / 1000
     door = section_of(config, "door")
     workers = float(door.get("workers", 16)) if door.get("kind") == "legacy" else 1.0
-    rates, peaks, busy, waits = [], [], [], []
-    for cell in run.of(arm):
+    rows, peak = [], 0.0
+    cells = run.of(arm)
+    for cell in cells:
         arrival = cell["arrival_s"]
         span = max(float(arrival[-1] - arrival[0]), window)
-        rates.append(len(cell) / span)
         slots = ((arrival - arrival[0]) / window).astype(np.int64)
         edges = np.flatnonzero(np.diff(slots, prepend=-1))
-        peaks.append(int(np.diff(edges, append=len(slots)).max()))
-        busy.append(float(np.nansum(cell["door_service_s"])) / (workers * span))
-        waits.append(cell["door_wait_s"])
-    wait = np.concatenate(waits)
-    wait = np.sort(wait[~np.isnan(wait)])
-    rate = float(np.mean(rates))
-    p99 = nearest_rank(wait, 99.0)
-    return Pressure(rate, window, rate * window, float(max(peaks)), float(np.mean(busy)), p99)
+        peak = max(peak, float(np.diff(edges, append=len(slots)).max()))
+        done = cell.finished
+        good = cell.servable & ~misses(cell, run)
+        stay = cell["end_s"] - arrival
+        rows.append(
+            [
+                len(cell) / span,
+                done.sum() / span,
+                good.sum() / span,
+                float(cell["output_tokens"][done].sum()) / span,
+                float(np.nansum(stay)) / span,
+                float(np.nansum(cell["door_service_s"])) / (workers * span),
+            ]
+        )
+    rate, finished, goodput, tokens, inside, busy = np.mean(rows, axis=0).tolist()
+    return Pressure(
+        rate, window, rate * window, peak, finished, goodput, tokens, inside,
+        _p99(cells, "lag_s"), busy, _p99(cells, "door_wait_s"),
+    )  # fmt: skip
+
+
+def _p99(cells: list[Requests], column: str) -> float:
+    values = np.concatenate([c[column] for c in cells])
+    return nearest_rank(np.sort(values[~np.isnan(values)]), 99.0)
 
 
 def hard_enough(run: Run, data: dict[str, Pressure]) -> bool:
@@ -98,6 +125,11 @@ def section(run: Run, data: dict[str, Pressure]) -> Section:
     labels: dict[str, Callable[[str], str]] = {
         "requests offered, a replicate": lambda a: count(len(run.cells[a, run.replicates[0]])),
         "arrival rate, requests/s": lambda a: number(data[a].rate_per_s),
+        "finished, requests/s": lambda a: number(data[a].finished_per_s),
+        "goodput (every SLO met), requests/s": lambda a: number(data[a].goodput_per_s),
+        "output tokens/s": lambda a: number(data[a].output_tokens_per_s),
+        "requests in the system, time-mean": lambda a: number(data[a].in_system),
+        "send lag p99 (0 in simulation)": lambda a: seconds(data[a].lag_p99_s),
         "telemetry window": lambda a: seconds(data[a].window_s),
         "arrivals a window, mean": lambda a: number(data[a].arrivals_per_window),
         "arrivals in the busiest window": lambda a: count(data[a].busiest_window),
