@@ -50,6 +50,9 @@ class Policy(Protocol):
         ...
 
 
+_PLACED = Reason.placed  # a member costs more than a global to look up
+
+
 class BasePolicy:
     """Common ground of the policies here: name, parameters, seed, one reusable answer."""
 
@@ -70,7 +73,7 @@ class BasePolicy:
     def _place(self, device: int, candidates: int) -> Choice:
         choice = self._choice
         choice.device = device
-        choice.reason = Reason.placed
+        choice.reason = _PLACED
         choice.candidates = candidates
         choice.cached_tokens = 0
         choice.need_bytes = -1.0

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from dispatch.books import NOWHERE, UNKNOWN
-from dispatch.fleet import Bools, Eligible, Floats
+from dispatch.fleet import Bools, Cells, Eligible, Floats, cells
 from dispatch.graph import TopologyGraph
 from dispatch.journal import BEST
 from dispatch.outcomes import Reason
@@ -15,7 +15,8 @@ from dispatch.policy import BasePolicy, Choice
 from dispatch.registry import register
 from dispatch.request import Request
 
-SMALL = 32  # up to this many devices a plain loop beats numpy's call overhead
+SMALL = 48  # up to this many devices a plain loop beats numpy's call overhead
+_PLACED = Reason.placed  # a member costs more than a global to look up
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,8 @@ class Topology(BasePolicy):
         self._room: Floats = np.empty(0)
         self._key: Floats = np.empty(0)
         self._mask: Bools = np.empty(0, dtype=bool)
+        self._least = np.zeros(())  # an array of one: numpy need not convert a number each time
+        self._room_at, self._key_at = cells(self._room), cells(self._key)
 
     def choose(self, request: Request, graph: TopologyGraph, now_s: float) -> Choice:
         """Return the device with the best room and links, or -1 where nothing fits."""
@@ -98,7 +101,7 @@ class Topology(BasePolicy):
                     pick, pick_link, pick_room = device, link, room
         choice = self._choice
         choice.device = pick
-        choice.reason = Reason.placed
+        choice.reason = _PLACED
         choice.candidates = eligible.count
         choice.need_bytes = need
         order = sorted(range(len(rooms)), key=rooms.__getitem__, reverse=True)[:BEST]
@@ -116,6 +119,7 @@ class Topology(BasePolicy):
         if len(self._room) != count:
             self._room, self._key = np.empty(count), np.empty(count)
             self._mask = np.empty(count, dtype=bool)
+            self._room_at, self._key_at = cells(self._room), cells(self._key)
 
     def _rooms(self, request: Request, graph: TopologyGraph, eligible: Eligible) -> Floats:
         """Return the rooms of this class; the graph's own column where nothing is excluded."""
@@ -135,31 +139,32 @@ class Topology(BasePolicy):
     ) -> Choice:
         self._scratch(graph.count)
         rooms, mask, key = self._rooms(request, graph, eligible), self._mask, self._key
-        most = float(rooms[rooms.argmax()])
-        if most < need or most < 0.0:
-            return self._nothing_fits(request, graph, eligible, need, most)
-        np.less(rooms, max(need, most * self._keep), out=mask)
-        np.copyto(key, graph.link)
-        np.putmask(key, mask, np.inf)
-        pick = int(key.argmin())
-        link = key[pick]
-        key[pick] = np.inf
-        tied = key[key.argmin()] == link
         left = self._room
         if left is not rooms:
             np.copyto(left, rooms)
-        if tied:
-            key[pick] = link
-            np.not_equal(key, link, out=mask)
+        most = self._room_at[int(left.argmax())]
+        if most < need or most < 0.0:
+            return self._nothing_fits(request, graph, eligible, need, most)
+        least = most * self._keep
+        self._least[()] = least if least > need else need
+        np.less(left, self._least, mask)
+        np.copyto(key, graph.link)
+        np.putmask(key, mask, np.inf)
+        pick = int(key.argmin())
+        link = self._key_at[pick]
+        self._key_at[pick] = np.inf
+        if self._key_at[int(key.argmin())] == link:  # equal links: the larger block
+            self._key_at[pick] = link
+            np.not_equal(key, link, mask)
             np.copyto(key, left)
             np.putmask(key, mask, NOWHERE)
             pick = int(key.argmax())
         choice = self._choice
         choice.device = pick
-        choice.reason = Reason.placed
+        choice.reason = _PLACED
         choice.candidates = eligible.count
         choice.need_bytes = need
-        choice.best, choice.scores = _largest(left, pick)
+        choice.best, choice.scores = _largest(left, self._room_at, pick)
         return choice
 
     def _by_columns(self, request: Request, graph: TopologyGraph, eligible: Eligible) -> Choice:
@@ -179,7 +184,7 @@ class Topology(BasePolicy):
         cost = np.where(fits, cost, np.inf)
         pick = int(np.where(cost == cost.min(), tie, NOWHERE).argmax())
         choice = self._place(pick, eligible.count)
-        choice.best, choice.scores = _largest(rooms, pick)
+        choice.best, choice.scores = _largest(rooms, cells(rooms), pick)
         return choice
 
     def _links(self, graph: TopologyGraph) -> Floats:
@@ -234,16 +239,16 @@ class Topology(BasePolicy):
         return self._rooms(request, graph, eligible)
 
 
-def _largest(rooms: Floats, pick: int) -> tuple[list[int], list[float]]:
-    """Return the chosen device and the four roomiest others; spoils *rooms*."""
-    best, scores = [pick], [float(rooms[pick])]
-    rooms[pick] = NOWHERE
+def _largest(rooms: Floats, at: Cells, pick: int) -> tuple[list[int], list[float]]:
+    """Return the chosen device and the four roomiest others; spoils *rooms*, seen through *at*."""
+    best, scores = [pick], [at[pick]]
+    at[pick] = NOWHERE
     for _ in range(min(BEST, len(rooms)) - 1):
         device = int(rooms.argmax())
-        room = float(rooms[device])
-        if room < 0:
+        room = at[device]
+        if room < 0.0:
             break
         best.append(device)
         scores.append(room)
-        rooms[device] = NOWHERE
+        at[device] = NOWHERE
     return best, scores
