@@ -6,7 +6,7 @@ Everything here runs on the loop's thread; devices reach it by ``call_soon_threa
 import asyncio
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 
 from dispatch.dispatcher import Decision, Dispatcher
@@ -21,6 +21,8 @@ from live.engine import Deliver
 from live.flow import TIMED_OUT, Flow, Refused
 from live.record import Record, Recorder
 from live.sequence import Event, Job, Kind
+
+FIRST_ID = 1 << 40  # ids of requests that are no rows of a replay
 
 _STATUS = {
     Reason.held: (503, "no device has room", "no_capacity"),
@@ -109,10 +111,10 @@ class Placer:
         """Return each device's name and whether it takes requests."""
         return [(device.setup.name, device.up) for device in self.devices]
 
-    def next_id(self) -> int:
-        """Return the id of the next request."""
+    def next_id(self, headers: Mapping[str, str]) -> int:
+        """Return the id of the next request: a replay's own, else the next free one."""
         self._requests += 1
-        return self._requests
+        return request_id(headers, self._requests, self._flights)
 
     def open(
         self, request: Request, job: Job, headers: Mapping[str, str], received_s: float
@@ -284,6 +286,14 @@ class Placer:
         for _ in range(3):
             await asyncio.sleep(0)
         self.dispatcher.check_books()
+
+
+def request_id(headers: Mapping[str, str], count: int, taken: Container[int]) -> int:
+    """Return the row N of ``x-request-id: replay-N``, else a number beyond all rows."""
+    word, _, row = headers.get("x-request-id", "").partition("-")
+    if word == "replay" and row.isdecimal() and len(row) < 9 and int(row) not in taken:
+        return int(row)
+    return FIRST_ID + count
 
 
 def refusal(reason: Reason) -> Refused:

@@ -37,7 +37,14 @@ def build_app(
     door = Door(backend, limits, metrics, api_key)
 
     async def models(request: HttpRequest) -> Response:
-        entry = {"id": backend.model_name, "object": "model", "owned_by": "zerolayer", "created": 0}
+        entry = {
+            "id": backend.model_name,
+            "object": "model",
+            "owned_by": "zerolayer",
+            "created": 0,
+            "context_tokens": backend.context_tokens,
+            "vocab": backend.vocab,
+        }
         return JSONResponse({"object": "list", "data": [entry]})
 
     async def health(request: HttpRequest) -> Response:

@@ -1,6 +1,6 @@
 """A completions request as its choices: open each, follow each, and say what it used."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -31,7 +31,7 @@ class Backend(Protocol):
     def in_flight(self) -> int:
         """Requests that have not ended."""
 
-    def next_id(self) -> int:
+    def next_id(self, headers: Mapping[str, str]) -> int:
         """Return the id of the next request."""
 
     def now_s(self) -> float:
@@ -104,7 +104,7 @@ class Choices:
 
     def _open_one(self, index: int, at: int, prompt: tuple[int, ...], copy: int) -> Choice:
         ask, backend = self.ask, self.backend
-        id_ = backend.next_id()
+        id_ = backend.next_id(ask.headers)
         request = Request(
             id=id_,
             arrival_s=backend.now_s(),
@@ -142,8 +142,7 @@ class Choices:
                     self.metrics.success.labels("stop").inc()
                     yield Piece(choice.index, text, "stop")
                     return
-                if text:
-                    yield Piece(choice.index, text)
+                yield Piece(choice.index, text)  # one piece a token, text or not
             elif event.kind == Kind.finished:
                 self.metrics.success.labels(event.reason).inc()
                 self.metrics.e2e.observe(event.time_s - self.received_s)

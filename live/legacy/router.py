@@ -24,7 +24,7 @@ from live.config import LiveConfig
 from live.flow import TIMED_OUT, Flow
 from live.legacy import worker_pb2 as wire
 from live.legacy.workers import Workers
-from live.placer import refusal
+from live.placer import refusal, request_id
 from live.record import Record, Recorder
 from live.sequence import Event, Job, Kind
 
@@ -109,10 +109,10 @@ class LegacyBackend:
         """Return each worker's device name and whether its process lives."""
         return [(worker.info.name, worker.up) for worker in self.workers.items]
 
-    def next_id(self) -> int:
-        """Return the id of the next request."""
+    def next_id(self, headers: Mapping[str, str]) -> int:
+        """Return the id of the next request: a replay's own, else the next free one."""
         self._requests += 1
-        return self._requests
+        return request_id(headers, self._requests, self._relays)
 
     def open(
         self, request: Request, job: Job, headers: Mapping[str, str], received_s: float
