@@ -47,7 +47,7 @@ class Recorder:
             device,
             0,
             need_bytes,
-            room_bytes,
+            room_bytes if room_bytes >= 0.0 else _NAN,
             self._memory.cells[0][device],
             self._ring.cells[0][device],
             self._pcie.cells[0][device],
