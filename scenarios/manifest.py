@@ -129,7 +129,7 @@ def write(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     whole = dict(manifest)
     whole["files"] = hashes(folder)
     whole["ended_at"] = now()
-    text = json.dumps(whole, indent=1, sort_keys=True, allow_nan=False)
+    text = json.dumps(whole, indent=1, allow_nan=False)
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
     return whole
 

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from traces.sink import ParquetSink
-
 import traces
 from dispatch.errors import InputError, ZerolayerError
 from scenarios import arms, folder, history, manifest, progress, share
 from scenarios.cell import TABLES, Cell, Replayer, part_name, read_part
 from scenarios.pool import Executor, Failure, Inline, Pool
 from scenarios.schema import Scenario
+from traces.sink import ParquetSink
 from traces.trace import Trace
 
 Finish = Callable[[Path, Mapping[str, Any]], Any]

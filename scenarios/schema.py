@@ -58,6 +58,17 @@ class ArmConfig(Section):
     fleet: FleetConfig | None = None
 
 
+class FactorConfig(Section):
+    """One switch between the old world and the new, as parts of an arm laid over the defaults."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
+    title: str = ""
+    old: dict[str, Any] = Field(default_factory=dict)
+    new: dict[str, Any] = Field(default_factory=dict)
+    variants: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Other readings of *new*, by name: the design is run once more with each."""
+
+
 class SloConfig(Section):
     """Service-level objectives, judged over offered requests; None is not asked."""
 
@@ -106,6 +117,8 @@ class Scenario(Section):
     candidate: str = ""
     """Arm that the verdict is about; the second where empty."""
     arms: tuple[ArmConfig, ...] = Field(min_length=1)
+    factors: tuple[FactorConfig, ...] = ()
+    """Switches of the factorial: all combinations are run by ``evidence --factorial``."""
 
     @model_validator(mode="after")
     def _names_are_unique_and_known(self) -> "Scenario":

@@ -12,8 +12,11 @@ import traces
 from dispatch.errors import InputError
 from scenarios import folder, manifest
 from scenarios.compare import Difference, differences
+from scenarios.factorial import designs
 from scenarios.run import run
 from scenarios.schema import Scenario
+from scenarios.store import Store
+from scenarios.sweep import Sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ def verify(
     with tempfile.TemporaryDirectory(prefix="zerolayer-verify-") as scratch:
         again = Path(scratch) / "run"
         finish = reports.evidence.write if (place / "summary.json").is_file() else None
-        extra = {"factorial": stated["factorial"]} if "factorial" in stated else {}
+        extra = _factorial(scenario, jobs, quiet, Path(scratch)) if "factorial" in stated else {}
         run(scenario, again, jobs=jobs, quiet=quiet, finish=finish, extra=extra)
         fresh = folder.read_manifest(again)
         other = _other_bytes(stated, fresh)
@@ -70,6 +73,11 @@ def _scenario(place: Path, stated: Mapping[str, Any], trace: str | None) -> Scen
         )
     config = scenario.trace.model_copy(update={"source": trace})
     return scenario.model_copy(update={"trace": config})
+
+
+def _factorial(scenario: Scenario, jobs: int, quiet: bool, scratch: Path) -> dict[str, Any]:
+    with Sweep(jobs, store=Store(scratch / "store"), quiet=quiet) as sweep:
+        return designs(scenario, sweep)
 
 
 def _damaged(place: Path, stated: Mapping[str, Any]) -> tuple[str, ...]:
@@ -102,8 +110,11 @@ def _figures(
     place: Path, again: Path, stated: Mapping[str, Any], fresh: Mapping[str, Any]
 ) -> tuple[Difference, ...]:
     """Compare the facts of every arm and, where there is one, the summary of the report."""
-    found = differences(stated["arms"], fresh["arms"])
-    found = [replace(d, key=f"arms.{d.key}") for d in found]
+    found = [
+        replace(d, key=f"{part}.{d.key}")
+        for part in ("arms", "factorial", "factorial_variants")
+        for d in differences(stated.get(part), fresh.get(part))
+    ]
     if (place / "summary.json").is_file():
         found += differences(_json(place / "summary.json"), _json(again / "summary.json"))
     return tuple(found)

@@ -44,12 +44,13 @@ def run(
     if json:
         print_json({"folder": str(output) if output else None, "arms": arms})
         return 0
-    names = sorted({name for arm in arms.values() for f in arm["facts"] for name in f["outcomes"]})
-    rows = [
-        (arm, *(f"{sum(f['outcomes'].get(name, 0) for f in about['facts']):,}" for name in names))
-        for arm, about in arms.items()
-    ]
-    print_table(f"{whole.name}: outcomes over all replicates", ["arm", *names], rows, len(names))
+    names = next(iter(arms.values()))["facts"][0]["outcomes"]
+    totals = {
+        name: [sum(f["outcomes"][name] for f in about["facts"]) for about in arms.values()]
+        for name in names
+    }
+    rows = [(name, *(f"{n:,}" for n in counts)) for name, counts in totals.items() if any(counts)]
+    print_table(f"{whole.name}: all replicates", ["outcome", *arms], rows, len(arms))
     return 0
 
 
@@ -64,6 +65,9 @@ def evidence(
     inconclusive: Annotated[
         Literal["pass", "fail"], Parameter(help="pass: exit 0 where evidence is not enough.")
     ] = "fail",
+    factorial: Annotated[
+        bool, Parameter(help="Run all combinations of the scenario's factors too.", negative="")
+    ] = False,
     quiet: QuietOption = False,
     json: JsonOption = False,
 ) -> int:
@@ -72,16 +76,25 @@ def evidence(
     Exit code 0: safe; 1: unsafe; 2: bad input; 3: not enough evidence.
     """
     import reports.evidence
-
+    from scenarios.folder import check_target
     from scenarios.load import load
     from scenarios.run import run as run_scenario
     from zerolayer.output import print_json
 
     whole = load(scenario, overrides(set, replicates))
     target = output if output is not None else Path("out") / whole.name
+    check_target(target, force)
+    extra = {}
+    if factorial:
+        from scenarios.factorial import designs
+        from scenarios.sweep import Sweep
+
+        with Sweep(jobs, quiet=quiet) as sweep:
+            extra = designs(whole, sweep)
     done = run_scenario(
-        whole, target, jobs=jobs, force=force, quiet=quiet, finish=reports.evidence.write
-    )
+        whole, target, jobs=jobs, force=force, quiet=quiet, finish=reports.evidence.write,
+        extra=extra,
+    )  # fmt: skip
     verdict = done.outcome
     if json:
         print_json({"folder": str(target), "verdict": verdict.as_dict()})
