@@ -18,6 +18,7 @@ from reports import (
     factorial,
     html,
     latency,
+    maps,
     markdown,
     opening,
     pdf,
@@ -56,6 +57,7 @@ class Analysis:
     agreement: shadow.Shadow | None
     faults: tuple[drills.Drill, ...]
     rollback: drills.Rollback | None
+    maps: tuple[maps.ClaimMap, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Return summary.json's content."""
@@ -80,6 +82,7 @@ class Analysis:
             "factorial": self.factorial.as_dict() if self.factorial else None,
             "shadow": self.agreement.as_dict() if self.agreement else None,
             "drills": [d.as_dict() for d in self.faults],
+            "maps": [m.as_dict() for m in self.maps],
             "rollback": self.rollback.as_dict() if self.rollback else None,
         }
 
@@ -123,7 +126,7 @@ def analyse(folder: Path, manifest: Mapping[str, Any]) -> Analysis:
     return Analysis(
         run, devices, judge(run, invalid(run)), latency.analyse(run), found, busy, load,
         segments.analyse(run), claims.analyse(judged), attribution.analyse(run),
-        _factorial(run), shadow.analyse(run), *drills.analyse(run),
+        _factorial(run), shadow.analyse(run), *drills.analyse(run), maps.analyse(run),
     )  # fmt: skip
 
 
@@ -188,6 +191,7 @@ def compose(data: Analysis) -> Document:
         segments.section(run, data.segments),
         attribution.section(run, data.steps, data.factorial),
         claims.section(run, data.claims),
+        maps.section(data.maps),
         shadow.section(run, data.agreement),
         drills.section(run, data.faults, data.rollback),
         pressure.section(run, data.pressure),
