@@ -9,6 +9,9 @@ from dispatch.journal import Journal
 from live.config import LiveConfig
 from live.placer import Placer
 from live.record import DeviceSeries
+from live.telemetry.feed import GpuFeed, cuda_uuids
+from live.telemetry.nvml import Nvml
+from live.telemetry.thread import SamplerThread
 
 
 class Sampler:
@@ -22,6 +25,9 @@ class Sampler:
         self._interval_s = config.sample_interval_ms / 1e3
         self._series = DeviceSeries(journal, placer.views, placer.origin_s) if journal else None
         self._task: asyncio.Task[None] | None = None
+        self._gpus = contextlib.ExitStack()
+        self._thread: SamplerThread | None = None
+        self._feed: GpuFeed | None = None
         self._begun_s = time.monotonic()
         self._cpu_s = 0.0
         self.samples = 0
@@ -30,9 +36,20 @@ class Sampler:
     @property
     def cpu_ratio(self) -> float:
         """Share of one core that sampling has taken so far."""
-        return self._cpu_s / max(1e-9, time.monotonic() - self._begun_s)
+        own = self._cpu_s / max(1e-9, time.monotonic() - self._begun_s)
+        return own + (self._thread.cpu_ratio if self._thread else 0.0)
+
+    def _open_gpus(self) -> None:
+        """Sample real GPUs on a thread, where the set-up names any."""
+        devices = self._placer.config.devices
+        if not any(device.kind == "cuda" for device in devices):
+            return
+        nvml = self._gpus.enter_context(Nvml())
+        self._feed = GpuFeed(nvml.names, cuda_uuids(devices))
+        self._thread = self._gpus.enter_context(SamplerThread(nvml.sample, self._interval_s))
 
     async def __aenter__(self) -> "Sampler":
+        self._open_gpus()
         self._begun_s = time.monotonic()
         self.sample()
         self._task = asyncio.ensure_future(self._run())
@@ -43,13 +60,18 @@ class Sampler:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+        self._gpus.close()
         if self._series is not None:
             self._series.close()
 
     def sample(self) -> None:
         """Take one sample of everything now."""
         begun = time.thread_time()
-        self._placer.observe()
+        placer = self._placer
+        if self._feed is not None and self._thread is not None:
+            latest, now_s = self._thread.latest, placer.now_s()
+            self._feed.into(placer.graph, latest, placer.origin_s, now_s)
+        placer.observe()
         if self._series is not None:
             self._series.sample()
         self.samples += 1

@@ -1,4 +1,4 @@
-"""A replay as a journal: what the client saw, completed by the server's rows where there are any."""
+"""A replay as a journal: what the client saw, completed by the server's own rows."""
 
 import math
 from typing import Any
