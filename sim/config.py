@@ -79,12 +79,17 @@ class DoorConfig(Section):
     handling_mean_ms: float = Field(default=8.4, gt=0)
     """Mean handling time of the legacy router (claims.md C4): an input of the story, no result."""
     handling_cv: float = Field(default=0.5, ge=0)
+    """Coefficient of variation of a log-normal handling time; 0 is a constant."""
+    handling: Literal["lognormal", "exponential"] = "lognormal"
+    """exponential: ``handling_cv`` is 1 whatever it says."""
     timeout_s: float = Field(default=30.0, gt=0)
     retries: int = Field(default=0, ge=0)
     settings: dict[str, str | int | float | bool] = Field(default_factory=dict)
     """Overrides of the 47 keys of the legacy configuration."""
     decision_calibration: str = "bundled"
     """Direct door: the calibration file that gives decision times by policy and device count."""
+    dispatchers: int = Field(default=1, ge=1)
+    """Direct door: dispatchers that decide side by side on one graph; one decision takes one."""
     decision_us: float | None = Field(default=None, gt=0)
     """Direct door: a fixed decision time instead of the calibration's."""
 

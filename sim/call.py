@@ -1,0 +1,49 @@
+"""The life of one request, over all its attempts."""
+
+import math
+
+from dispatch.legacy import Translated
+from dispatch.outcomes import Outcome, RootCause
+from dispatch.request import Request
+from sim.sequence import Sequence
+
+NAN = math.nan
+
+
+class Call:
+    """What the simulation knows of one request; times in nanoseconds, -1 for "not yet"."""
+
+    __slots__ = (
+        "arrival_ns", "arrival_s", "attempt_ns", "attempts", "cached", "cause", "device",
+        "end_ns", "first_ns", "fitting", "handled_ns", "held", "oom_events", "outcome", "output",
+        "preemptions", "request", "ring_hurt", "row", "rule", "sequence", "service_ns",
+        "slow_client", "started_ns", "taken_ns", "wait_ns", "wasted_ns",
+    )  # fmt: skip
+
+    def __init__(self, row: int, arrival_ns: int, arrival_s: float, output: int, request: Request):
+        self.row = row
+        self.arrival_ns = arrival_ns
+        self.arrival_s = arrival_s
+        self.output = output
+        self.request = request
+        self.attempt_ns = arrival_ns  # when the attempt under way began
+        self.attempts = 0
+        self.taken_ns = -1  # the door began to handle the first attempt
+        self.handled_ns = -1  # the door was done with the last attempt
+        self.started_ns = -1
+        self.first_ns = -1
+        self.end_ns = -1
+        self.wait_ns = 0  # waiting for the door
+        self.service_ns = 0  # in the door's hands
+        self.wasted_ns = 0
+        self.device = -1
+        self.fitting = -1
+        self.oom_events = 0
+        self.preemptions = 0
+        self.cached = 0
+        self.held = False
+        self.slow_client = 1.0
+        self.sequence: Sequence | None = None
+        self.rule: Translated | None = None
+        self.outcome = Outcome.in_flight
+        self.cause = RootCause.none  # of the first failed attempt

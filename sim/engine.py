@@ -1,0 +1,243 @@
+"""The serving engine of one replica: continuous batching that jumps between changes of its batch.
+
+While the batch stays the same, iterations take an arithmetic series of times (decode cost is affine
+in the context), so the end of any number of them is known in closed form: an event per change, not
+per token. A request that comes in between waits for the end of the iteration under way.
+"""
+
+from heapq import heappop
+from typing import Any
+
+from sim.batch import Batch, Host
+from sim.clock import FS_PER_NS, LAST, Alarm, Clock
+from sim.config import EngineConfig
+from sim.memory import ContiguousKv, PagedKv
+from sim.rates import Rates, iterations_fs, iterations_until
+from sim.sequence import DECODE, GONE, WAITING, Sequence
+
+
+class Engine(Batch):
+    """One replica: its batch, and the clock of its iterations."""
+
+    def __init__(
+        self, env: Clock, host: Host, index: int, kv: ContiguousKv | PagedKv, rates: Rates,
+        config: EngineConfig,
+    ) -> None:  # fmt: skip
+        super().__init__(env, host, kv, config)
+        self.index = index
+        self.rates = rates
+        self.alarm = Alarm(env, self._turn)
+        self.due = -1  # when the batch changes next; -1 while idle
+        self.at_fs = 0  # when the iterations under way began
+        self.count = 0  # iterations under way, all alike; 0: one with prompts, or none
+        self.base = self.slope = self.context = 0
+        self.span_fs = 0
+        self.decodes = False  # whether the iteration with prompts also decodes
+        self.iterations = 0
+        self.turning = False
+        self.down = False
+        self.watch: Any = None  # who is told before and after the state changes
+
+    # -- from outside ------------------------------------------------------------------------
+
+    def submit(self, sequence: Sequence) -> None:
+        """Take *sequence* in; it waits at least until the iteration under way ends."""
+        self.orders += 1
+        sequence.order = self.orders
+        self._enqueue(sequence)
+        now = self.env.ns
+        if self.watch is not None:
+            self.watch.queued(now)
+        if self.turning:
+            return
+        if self.due < 0:
+            self.at_fs = now * FS_PER_NS
+            self._ring(now)
+        elif self.count > 1 and self.waiting[0][2] is sequence and self._may_enter(sequence):
+            self._cut(now)
+
+    def cancel(self, sequence: Sequence) -> None:
+        """Let *sequence* go: at once while it waits, else when the iteration under way ends."""
+        sequence.owner = None
+        if sequence.state == WAITING:
+            sequence.state = GONE
+            self.waiting_count -= 1
+            if self.watch is not None:
+                self.watch.queued(self.env._now)
+            self.poke()
+        elif sequence.state != GONE:
+            self.aborts.append(sequence)
+            self.poke()
+
+    def poke(self) -> None:
+        """Look at everything again when the iteration under way ends."""
+        now = self.env.ns
+        if self.turning:
+            return
+        if self.due < 0:
+            if self.waiting_count:
+                self.at_fs = now * FS_PER_NS
+                self._ring(now)
+        elif self.count > 1:
+            self._cut(now)
+
+    def crash(self) -> list[Sequence]:
+        """Drop everything at once; return what was running, then what waited, in order."""
+        now = self.env.ns
+        if self.watch is not None:
+            self.watch.before(now)
+        lost = [s for s in self.running if s.owner is not None]
+        lost += [s for _, _, s in sorted(self.waiting) if s.state != GONE]
+        for sequence in (*self.running, *lost):
+            sequence.state = GONE
+        self.running.clear()
+        self.waiting.clear()
+        self.ends.clear()
+        self.aborts.clear()
+        self.chunks = []
+        self.partial = None
+        self.waiting_count = self.decoding = self.rel_sum = self.count = 0
+        self.kv.clear()
+        self.due = -1
+        self.down = True
+        if self.watch is not None:
+            self.watch.after(now)
+        return lost
+
+    def restart(self) -> None:
+        """Come back, empty."""
+        self.down = False
+
+    # -- the end of iterations ---------------------------------------------------------------
+
+    def _ring(self, at_ns: int) -> None:
+        self.due = at_ns
+        self.env.ring(self.alarm, at_ns, LAST)
+
+    def _cut(self, now: int) -> None:
+        """End the iterations under way at the first boundary that is not before *now*."""
+        elapsed = (now - 1) * FS_PER_NS - self.at_fs
+        count = 1
+        if elapsed > 0:
+            count = iterations_until(elapsed, self.base, self.slope, self.decoding, self.context)
+        if count < self.count:
+            self.count = count
+            self._ring(self._end_ns())
+
+    def _end_ns(self) -> int:
+        span = iterations_fs(self.count, self.base, self.slope, self.decoding, self.context)
+        return -(-(self.at_fs + span) // FS_PER_NS)
+
+    def done_by(self, now: int) -> int:
+        """Return how many of the iterations under way have ended by *now*."""
+        if not self.count:
+            return 0
+        elapsed = now * FS_PER_NS - self.at_fs
+        if elapsed <= 0:
+            return 0
+        line = (self.base, self.slope, self.decoding, self.context)
+        return min(self.count, iterations_until(elapsed, *line) - 1)
+
+    def emitted(self, sequence: Sequence) -> int:
+        """Return the tokens that *sequence* has put out by now."""
+        if sequence.state == DECODE:
+            done = self.iteration + self.done_by(self.env.ns)
+            return sequence.output - max(0, sequence.finish_at - done)
+        return sequence.emitted
+
+    def kv_used_at(self, now: int) -> float:
+        """Return the KV bytes in use at *now*, growth of the iterations under way included."""
+        kv = self.kv
+        if not self.count or isinstance(kv, ContiguousKv):
+            return kv.used_bytes
+        grown = kv.growth(self.iteration, min(self.count, self.done_by(now) + 1))
+        return kv.used_bytes + grown * kv.bytes_per_block
+
+    def _turn(self, _: Any) -> None:
+        """Ring: the iterations under way have ended, the next begin."""
+        now = self.env.ns
+        if now != self.due:
+            return  # set back since
+        self.due = -1
+        self.turning = True
+        self._advance()
+        if self.watch is not None:
+            self.watch.before(now)
+        self._settle()
+        self._begin()
+        self.turning = False
+        if self.watch is not None:
+            self.watch.after(now)
+
+    def _advance(self) -> None:
+        """Move time and counts to the end of the iterations under way."""
+        if self.count:
+            line = (self.base, self.slope, self.decoding, self.context)
+            self.at_fs += iterations_fs(self.count, *line)
+            if isinstance(self.kv, PagedKv):
+                self.kv.free -= self.kv.growth(self.iteration, self.count)
+            self.iteration += self.count
+            self.iterations += self.count
+            self.count = 0
+        elif self.chunks:
+            self.at_fs += self.span_fs
+            self.iterations += 1
+            self.iteration += self.decodes
+
+    # -- the next iterations -----------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Choose the next batch and let its iterations run."""
+        chunks: list[tuple[Sequence, int]] = []
+        barred = False  # whether somebody was preempted: then nobody enters in this iteration
+        self.growth = 0
+        if self.chunked:
+            if self.decoding:
+                barred = self._make_room()
+            if self.partial is not None:
+                barred = self._continue(self.partial, chunks) or barred
+            if not barred and self.waiting_count:
+                self._admit(chunks, self.max_tokens - self.decoding)
+        else:
+            if self.waiting_count:
+                self._admit(chunks, self.max_tokens)
+            if not chunks and self.decoding:
+                barred = self._make_room()
+        if self.down:
+            return
+        if chunks:
+            self._run_mixed(chunks)
+        elif self.decoding:
+            self._run_decode(barred)
+        elif barred and self.waiting_count:
+            self._begin()  # the only one that ran was killed
+
+    def _run_mixed(self, chunks: list[tuple[Sequence, int]]) -> None:
+        self.chunks = chunks
+        new = [chunk for _, chunk in chunks]
+        past = [sequence.computed for sequence, _ in chunks]
+        self.decodes = self.chunked and self.decoding > 0
+        if self.decodes:
+            context = self.rel_sum + self.decoding * self.iteration
+            self.span_fs = self.rates.mixed(new, past, self.decoding, context)
+            if isinstance(self.kv, PagedKv):
+                self.kv.free -= self.growth
+        else:
+            self.span_fs = self.rates.mixed(new, past, 0, 0)
+        self._ring(-(-(self.at_fs + self.span_fs) // FS_PER_NS))
+
+    def _run_decode(self, barred: bool) -> None:
+        ends = self.ends
+        while True:
+            at, _, sequence = ends[0]
+            if sequence.state == DECODE and sequence.finish_at == at:
+                break
+            heappop(ends)
+        count = 1 if barred else at - self.iteration
+        if isinstance(self.kv, PagedKv):
+            count = self.kv.longest(self.iteration, count)
+        assert count >= 1
+        self.count = count
+        self.base, self.slope = self.rates.decode(self.decoding)
+        self.context = self.rel_sum + self.decoding * self.iteration
+        self._ring(self._end_ns())

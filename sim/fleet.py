@@ -1,0 +1,168 @@
+"""From a set-up to replicas: cost models, memory plans, engines, and what the dispatcher knows."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from dispatch.errors import InputError, Problem
+from dispatch.graph import DeviceInfo
+from dispatch.hardware import Gpu, MemoryPlan, Model, gpu, memory_plan, model
+from sim.batch import Host
+from sim.clock import Clock
+from sim.config import EngineConfig, ModelConfig, PoolConfig, Setup
+from sim.cost import StepCost
+from sim.engine import Engine
+from sim.memory import ContiguousKv, PagedKv
+from sim.rates import Rates
+
+_SPEED_BATCH: Final = 32
+_SPEED_CONTEXT: Final = 1024  # tokens a sequence, where a replica's speed is stated
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What replicas of one pool share."""
+
+    pool: PoolConfig
+    model_config: ModelConfig
+    gpu: Gpu
+    model: Model
+    plan: MemoryPlan
+    cost: StepCost
+    rates: Rates
+    context_tokens: int
+    slack_bytes: float
+    """Memory of the replica outside the engine's share."""
+
+
+class Replica:
+    """One device of the fleet: its kind, its engine, and what has befallen it."""
+
+    __slots__ = (
+        "blame_s", "engine", "index", "kind", "leaked", "leaked_bytes", "name", "place", "ring",
+        "ring_factor", "ring_since_s", "slow",
+    )  # fmt: skip
+
+    def __init__(self, index: int, name: str, place: int, kind: Kind, engine: Engine) -> None:
+        self.index = index
+        self.name = name
+        self.place = place  # index within its pool
+        self.kind = kind
+        self.engine = engine
+        self.ring_factor = 1.0
+        self.slow = 1.0
+
+
+def build_kinds(setup: Setup) -> list[Kind]:
+    """Return one kind a pool; raise InputError with every pool that cannot serve its model."""
+    problems: list[Problem] = []
+    kinds: list[Kind] = []
+    if setup.engine.max_num_batched_tokens < setup.engine.max_num_seqs:
+        problems.append(
+            Problem(
+                "engine.max_num_batched_tokens",
+                f"{setup.engine.max_num_batched_tokens} is below max_num_seqs "
+                f"({setup.engine.max_num_seqs})",
+                "every sequence that decodes takes one token of an iteration: raise it",
+            )
+        )
+    for pool in setup.fleet.pools:
+        try:
+            kinds.append(_kind(setup, pool))
+        except InputError as error:
+            problems += [Problem(f"pool {pool.name}", str(p)) for p in error.problems]
+    if not any(pool.count for pool in setup.fleet.pools):
+        problems.append(Problem("fleet.pools", "no pool has a replica", "give one a count >= 1"))
+    if problems:
+        raise InputError(problems)
+    return kinds
+
+
+@lru_cache(maxsize=64)
+def _cost(
+    gpu_: Gpu, model_: Model, precision: str, tp: int, plan: str, kv_precision: str | None,
+    gpus_per_node: int, host_overhead_us: float | None,
+) -> StepCost:  # fmt: skip
+    return StepCost(
+        gpu_, model_, precision, tp, plan, kv_precision=kv_precision,
+        gpus_per_node=gpus_per_node, host_overhead_us=host_overhead_us,
+    )  # fmt: skip
+
+
+def _kind(setup: Setup, pool: PoolConfig) -> Kind:
+    config = pool.model or setup.model
+    engine = setup.engine
+    card, shape = gpu(pool.gpu), model(config.name)
+    plan = memory_plan(
+        card, shape, config.precision, config.kv_precision, pool.tp,
+        engine.memory_utilization_ratio, engine.kernel_plan, engine.max_num_batched_tokens,
+        max_num_seqs=engine.max_num_seqs, block_tokens=engine.block_tokens,
+    )  # fmt: skip
+    if not plan.fits:
+        need = plan.weights_bytes + plan.context_bytes + plan.workspace_bytes
+        raise InputError.at(
+            "",
+            f"{config.name} in {config.precision} needs {need / 1e9:.1f} GB without any KV cache, "
+            f"{pool.tp} x {pool.gpu} give {plan.budget_bytes / 1e9:.1f} GB",
+            "more GPUs a replica (tp), a lower precision, or another GPU",
+        )
+    cost = _cost(
+        card, shape, config.precision, pool.tp, engine.kernel_plan, config.kv_precision,
+        pool.gpus_per_node, engine.host_overhead_us,
+    )  # fmt: skip
+    total = float(card.memory_bytes) * pool.tp
+    return Kind(
+        pool, config, card, shape, plan, cost, Rates(cost),
+        min(config.context_tokens or shape.context_tokens, shape.context_tokens),
+        total - plan.budget_bytes,
+    )  # fmt: skip
+
+
+def build_kv(kind: Kind, engine: EngineConfig) -> ContiguousKv | PagedKv:
+    """Return the empty KV memory of a replica of *kind*."""
+    if engine.kv == "contiguous":
+        return ContiguousKv(kind.plan.kv_pool_bytes, kind.plan.kv_bytes_per_token)
+    whole = engine.admission == "guarded" and engine.preemption == "none"
+    return PagedKv(
+        kind.plan.capacity_tokens, kind.plan.kv_bytes_per_token, engine.block_tokens, whole
+    )
+
+
+def build_replicas(setup: Setup, kinds: list[Kind], env: Clock, host: Host) -> list[Replica]:
+    """Return the replicas, numbered pool after pool."""
+    replicas: list[Replica] = []
+    for kind in kinds:
+        for place in range(kind.pool.count):
+            index = len(replicas)
+            kv = build_kv(kind, setup.engine)
+            engine = Engine(env, host, index, kv, kind.rates, setup.engine)
+            replicas.append(Replica(index, f"{kind.pool.name}-{place}", place, kind, engine))
+    return replicas
+
+
+def device_infos(setup: Setup, replicas: list[Replica]) -> list[DeviceInfo]:
+    """Return what the dispatcher knows of each replica from the start."""
+    named = any(pool.model is not None for pool in setup.fleet.pools)
+    infos = []
+    for replica in replicas:
+        kind = replica.kind
+        base_s, slope_s = kind.cost.decode_line(_SPEED_BATCH)
+        speed = _SPEED_BATCH / (base_s + slope_s * _SPEED_BATCH * _SPEED_CONTEXT)
+        infos.append(
+            DeviceInfo(
+                name=replica.name,
+                pool=kind.pool.name,
+                gpu=kind.gpu.name,
+                gpus=kind.pool.tp,
+                model=kind.model_config.name if named else "",
+                weight=kind.pool.weight,
+                group=kind.pool.role if setup.transfer.enabled else kind.pool.group,
+                total_bytes=float(kind.gpu.memory_bytes) * kind.pool.tp,
+                kv_bytes_per_token=kind.plan.kv_bytes_per_token,
+                reserve_output=setup.engine.kv == "contiguous",
+                block_tokens=setup.engine.block_tokens,
+                capacity_tokens=kind.plan.capacity_tokens,
+                speed_tokens_per_s=speed,
+            )
+        )
+    return infos

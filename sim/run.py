@@ -1,0 +1,153 @@
+"""The face of the simulator: one trace through one arm."""
+
+from collections.abc import Callable
+
+from dispatch.errors import InputError, InvariantError
+from dispatch.journal import Journal
+from dispatch.outcomes import Outcome, RootCause
+from sim.clock import S, nanoseconds
+from sim.config import Setup
+from sim.decision import decision_time
+from sim.doors import DirectDoor, Door, LegacyDoor
+from sim.facts import RunFacts
+from sim.links import Links
+from sim.series import Series
+from sim.telemetry import Telemetry, Watch
+from sim.world import World
+from traces.trace import Trace
+
+
+def replay(
+    trace: Trace,
+    setup: Setup,
+    seed: int,
+    journal: Journal,
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> RunFacts:
+    """Replay *trace* through the door, the policy and the engines of *setup*.
+
+    Rows go to *journal*; *progress* is told how many requests have ended since its last call.
+    Raises InputError where the set-up cannot serve at all. Time is quantised to 1 ns.
+    """
+    if not len(trace):
+        raise InputError.at("trace", "has no requests", "give at least one row")
+    run = _Run(trace, setup, seed, journal, progress)
+    run.go()
+    return run.facts()
+
+
+class _Run:
+    """A world with its door and telemetry, from start to horizon."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        setup: Setup,
+        seed: int,
+        journal: Journal,
+        progress: Callable[[int], None] | None,
+    ) -> None:
+        self.trace, self.setup = trace, setup
+        self.notes: list[str] = []
+        world = self.world = World(trace, setup, seed, journal, progress)
+        self.last_ns = nanoseconds(float(trace.arrival_s[-1]))
+        self.horizon_ns = self.last_ns + max(1, nanoseconds(setup.drain_s))
+        world.links = Links(world.replicas)
+        self.telemetry = Telemetry(world, setup.telemetry)
+        self.series = [
+            Series(i, nanoseconds(setup.device_window_s), journal.device, engine.kv.state)
+            for i, engine in enumerate(world.engines)
+        ]
+        for engine, series in zip(world.engines, self.series, strict=True):
+            watch = Watch(engine, series, self.telemetry.followed, self.telemetry.keep_ns)
+            engine.watch = watch
+            self.telemetry.watches.append(watch)
+        self.telemetry.prime()
+        world.graph.source = self.telemetry
+        world.telemetry = self.telemetry
+        self.door = self._door()
+        world.door = self.door
+
+    def _door(self) -> Door:
+        config = self.setup.door
+        if config.kind == "legacy":
+            return LegacyDoor(self.world, config)
+        if config.decision_us is not None:
+            seconds, note = (
+                config.decision_us * 1e-6,
+                f"decision time given: {config.decision_us} us",
+            )
+        else:
+            measured = decision_time(
+                config.decision_calibration, self.setup.policy.name, len(self.world.replicas)
+            )
+            seconds, note = measured.seconds, measured.note
+        self.notes.append(note)
+        self.world.decision_s = seconds
+        return DirectDoor(self.world, config, seconds)
+
+    def go(self) -> None:
+        """Run to the horizon, and account for every request."""
+        world = self.world
+        arrivals = world.arrivals()
+        self.door.open(arrivals)
+        world.env.run(until=self.horizon_ns)
+        world.drain(arrivals)
+        for engine, series in zip(world.engines, self.series, strict=True):
+            series.finish(self.horizon_ns, engine.kv_used_at(self.horizon_ns))
+        if sum(world.outcomes) != len(self.trace):
+            raise InvariantError(f"{len(self.trace)} offered, {sum(world.outcomes)} accounted for")
+        world.dispatcher.check_books()
+
+    def facts(self) -> RunFacts:
+        """Return the counts and conditions of the run."""
+        world, door = self.world, self.door
+        busy_until = max(self.last_ns, 1)
+        placed = world.graph.placed
+        devices = [
+            {
+                "device": r.index,
+                "name": r.name,
+                "pool": r.kind.pool.name,
+                "gpu": r.kind.gpu.name,
+                "placed": int(placed[r.index]),
+                "busy_ratio": self.series[r.index].busy_ns / self.horizon_ns,
+                "iterations": r.engine.iterations,
+                "preemptions": r.engine.preemptions,
+                "capacity_tokens": r.kind.plan.capacity_tokens,
+            }
+            for r in world.replicas
+        ]
+        extrapolated = sorted({note for kind in world.kinds for note in kind.cost.extrapolated})
+        interval_s = self.setup.telemetry.interval_ms / 1e3
+        span_s = self.trace.span_s
+        return RunFacts(
+            offered=len(self.trace),
+            outcomes={o.name: world.outcomes[o] for o in Outcome},
+            causes={c.name: world.causes[c] for c in RootCause if c},
+            attempts=world.attempts,
+            oom_events=world.oom_events,
+            preemptions=sum(e.preemptions for e in world.engines),
+            span_s=span_s,
+            horizon_s=self.horizon_ns / S,
+            router_utilisation=door.busy_ns / (door.servers * busy_until),
+            door={
+                "kind": self.setup.door.kind,
+                "servers": door.servers,
+                "busy_s": door.busy_ns / S,
+                "decision_s": world.decision_s,
+            },
+            arrivals_per_window=len(self.trace) / span_s * interval_s if span_s else 0.0,
+            telemetry={
+                "interval_s": interval_s,
+                "looks": self.telemetry.looks,
+                "deliveries": self.telemetry.deliveries,
+            },
+            devices=devices,
+            idle_devices=tuple(r.name for r in world.replicas if not placed[r.index]),
+            iterations=sum(e.iterations for e in world.engines),
+            events=world.env.events,
+            extrapolated=tuple(extrapolated),
+            notes=tuple(self.notes),
+        )

@@ -1,0 +1,383 @@
+"""Telemetry of the fleet, evaluated only when a policy looks: at the last tick that has arrived.
+
+Every signal has its interval, delay, window and loss. A tick is a moment k x interval; its samples
+arrive *delay* later. Between two looks nothing is computed; at a look the state at the last tick
+due is worked out from what each engine noted of its past, for the devices that have changed.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dispatch import keyed
+from sim.clock import FS_PER_NS, S
+from sim.config import TelemetryConfig
+from sim.engine import Engine
+from sim.memory import ContiguousKv, PagedKv
+from sim.rates import iterations_until
+from sim.series import Series
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+_MANY: Final = 16  # from this many changed devices on, one bulk call is cheaper
+_FOLLOWED: Final = ("memory", "kv", "queue")  # signals that follow the engine's own state
+
+
+@dataclass(slots=True)
+class Channel:
+    """One signal on its way from the fleet to the graph."""
+
+    name: str
+    interval_ns: int
+    delay_ns: int
+    window_ns: int
+    loss: float
+    key: int
+    tick: int = 0
+    due_ns: int = 0  # when the next tick has arrived
+    changed: dict[int, None] = field(default_factory=dict)
+    """Devices whose value may differ from the one delivered."""
+
+    def last_tick(self, now: int) -> int:
+        """Return the number of the last tick whose samples are there at *now*."""
+        return (now - self.delay_ns) // self.interval_ns
+
+
+def channels(config: TelemetryConfig, names: Iterable[str], seed: int) -> list[Channel]:
+    """Return a channel for each of *names*, with the section's values where it has none."""
+    found = []
+    for name in sorted(names):
+        own = config.signals.get(name)  # type: ignore[call-overload]
+        value = {
+            key: getattr(config, key) if own is None or getattr(own, key) is None
+            else getattr(own, key)
+            for key in ("interval_ms", "delay_ms", "window_ms", "loss_ratio")
+        }  # fmt: skip
+        found.append(
+            Channel(
+                name,
+                max(1, round(value["interval_ms"] * 1e6)),
+                round(value["delay_ms"] * 1e6),
+                round(value["window_ms"] * 1e6),
+                value["loss_ratio"],
+                keyed.stream(seed, f"telemetry {name}"),
+            )
+        )
+    return found
+
+
+class Watch:
+    """Follows one engine: integrates its series and notes its past as far as telemetry needs."""
+
+    __slots__ = ("_channels", "_keep_ns", "_series", "engine", "trail")
+
+    def __init__(
+        self, engine: Engine, series: Series, channels: list[Channel], keep_ns: int
+    ) -> None:
+        self.engine = engine
+        self._series = series
+        self._channels = channels
+        self._keep_ns = keep_ns
+        self.trail: deque[tuple[Any, ...]] = deque()
+        if channels:
+            self.trail.append(self._state(0))
+
+    def before(self, now: int) -> None:
+        """The state is about to change at *now*."""
+        self._series.note(now, self.engine.kv.used_bytes)
+
+    def after(self, now: int) -> None:
+        """The state has changed at *now*."""
+        engine, series = self.engine, self._series
+        series.busy = engine.due >= 0
+        series.running = len(engine.running)
+        series.kv = engine.kv.used_bytes
+        if engine.waiting_count != series.waiting:
+            series.wait(now, engine.waiting_count, engine.kv_used_at)
+        if self._channels:
+            self._note(now)
+
+    def queued(self, now: int) -> None:
+        """Only the number of waiting requests has changed."""
+        engine = self.engine
+        self._series.wait(now, engine.waiting_count, engine.kv_used_at)
+        if self._channels:
+            self._note(now)
+
+    def _note(self, now: int) -> None:
+        trail = self.trail
+        if trail[-1][0] == now:
+            trail.pop()
+        trail.append(self._state(now))
+        old = now - self._keep_ns
+        while len(trail) > 1 and trail[1][0] <= old:
+            trail.popleft()
+        index = self.engine.index
+        for channel in self._channels:
+            channel.changed[index] = None
+
+    def _state(self, now: int) -> tuple[Any, ...]:
+        """Return (ns, waiting, running, free, largest or the jump under way)."""
+        engine = self.engine
+        kv = engine.kv
+        if isinstance(kv, ContiguousKv):
+            arena = kv.arena
+            return (now, engine.waiting_count, len(engine.running), arena.free_bytes,
+                    arena.largest_block_bytes)  # fmt: skip
+        jump = None
+        if engine.count and kv.members:
+            jump = (engine.at_fs, engine.base, engine.slope, engine.decoding, engine.context,
+                    engine.count, engine.iteration, kv.classes[:], kv.members)  # fmt: skip
+        return (now, engine.waiting_count, len(engine.running), kv.free, jump)
+
+    def at(self, when: int) -> tuple[Any, ...]:
+        """Return the state that held at *when*, the oldest that is known where it is older."""
+        trail = self.trail
+        for state in reversed(trail):
+            if state[0] <= when:
+                return state
+        oldest: tuple[Any, ...] = trail[0]
+        return oldest
+
+    def mean_queue(self, when: int, window_ns: int) -> tuple[float, float]:
+        """Return the time-means of waiting and running over the *window_ns* before *when*."""
+        start, end = when - window_ns, when
+        waiting = running = 0.0
+        for state in reversed(self.trail):
+            if state[0] >= end:
+                continue
+            begin = max(state[0], start)
+            waiting += state[1] * (end - begin)
+            running += state[2] * (end - begin)
+            end = begin
+            if begin <= start:
+                break
+        span = when - max(end, start)
+        return (waiting / span, running / span) if span > 0 else self.at(when)[1:3]
+
+
+def free_blocks(state: tuple[Any, ...], when: int) -> int:
+    """Return the free KV blocks at *when*, within the jump that *state* describes."""
+    free, jump = state[3], state[4]
+    if jump is None:
+        return int(free)
+    at_fs, base, slope, batch, context, count, iteration, classes, members = jump
+    elapsed = when * FS_PER_NS - at_fs
+    done = 0
+    if elapsed > 0:
+        done = iterations_until(elapsed, base, slope, batch, context) - 1
+    return int(free - growth(classes, members, iteration, min(count, done + 1)))
+
+
+def growth(classes: list[int], members: int, iteration: int, count: int) -> int:
+    """Return the blocks that *count* iterations need (as :meth:`sim.memory.PagedKv.growth`)."""
+    size = len(classes)
+    rounds, rest = divmod(count, size)
+    at = iteration % size
+    part = sum(classes[at : at + rest]) + sum(classes[: max(0, at + rest - size)])
+    return rounds * members + part
+
+
+class Telemetry:
+    """Brings the graph up to date when it is asked (:class:`dispatch.graph.TelemetrySource`)."""
+
+    def __init__(self, world: "World", config: TelemetryConfig) -> None:
+        self.world = world
+        self.graph = world.graph
+        wanted = set(world.policy.signals)
+        self.channels = channels(config, wanted, world.seed)
+        self.followed = [c for c in self.channels if c.name in _FOLLOWED]
+        self.looks = self.deliveries = 0
+        self.watches: list[Watch] = []
+        self.due_ns = 0
+        self.outages: dict[int, int] = {}
+        """Devices whose samples do not arrive, and how many outages hold each back."""
+        self._sets: dict[frozenset[str], list[Channel]] = {}
+        self._all = np.arange(self.graph.count)
+        self._paged = world.setup.engine.kv == "paged"
+        self._deliver: dict[str, Callable[[Channel, int], None]] = {
+            "memory": self._memory, "kv": self._kv, "queue": self._queue,
+            "ring": self._ring, "pcie": self._pcie, "health": self._health,
+        }  # fmt: skip
+        if self._paged:
+            self.followed = [c for c in self.followed if c.name != "memory"]
+        else:
+            self.channels = [c for c in self.channels if c.name != "kv"]
+            self.followed = [c for c in self.followed if c.name != "kv"]
+        self.keep_ns = max(
+            (c.delay_ns + c.window_ns + c.interval_ns * _reach(c.loss) for c in self.followed),
+            default=0,
+        )
+
+    def prime(self) -> None:
+        """Sweep the fleet once at the start, before any request."""
+        for channel in self.channels:
+            channel.changed = dict.fromkeys(range(self.graph.count))
+            self._deliver[channel.name](channel, 0)
+            channel.due_ns = channel.interval_ns + channel.delay_ns
+
+    def refresh(self, now_s: float, signals: frozenset[str]) -> None:
+        """Deliver what has arrived by now of the named *signals*."""
+        now = self.world.env.ns
+        if now < self.due_ns:
+            return
+        self.looks += 1
+        least = now + S
+        for channel in self.channels:
+            if now >= channel.due_ns:
+                channel.tick = tick = channel.last_tick(now)
+                channel.due_ns = (tick + 1) * channel.interval_ns + channel.delay_ns
+                self._deliver[channel.name](channel, tick * channel.interval_ns)
+                self.deliveries += 1
+            if channel.due_ns < least:
+                least = channel.due_ns
+        self.due_ns = least
+
+    def next_ns(self) -> int:
+        """Return when new samples arrive next."""
+        now = self.world.env.ns
+        due = [c.due_ns for c in self.channels if c.due_ns > now]
+        return min(due, default=now + S)
+
+    def _lost(self, channel: Channel, device: int, when: int) -> bool:
+        if device in self.outages:
+            return True
+        if not channel.loss:
+            return False
+        tick = when // channel.interval_ns
+        return keyed.uniform(channel.key, device, tick) < channel.loss
+
+    def _arrived(self, channel: Channel, when: int) -> list[tuple[int, int]]:
+        """Return (device, tick time) of changed devices whose sample arrived, the latest each."""
+        if not channel.loss and not self.outages:
+            return [(device, when) for device in channel.changed]
+        found = []
+        for device in channel.changed:
+            at, oldest = when, when - channel.interval_ns * (_reach(channel.loss) - 1)
+            while at >= max(0, oldest) and self._lost(channel, device, at):
+                at -= channel.interval_ns
+            if at >= max(0, oldest) and at / S > self._source(channel, device):
+                found.append((device, at))
+        return found
+
+    def _source(self, channel: Channel, device: int) -> float:
+        if channel.name == "health":
+            return -1.0
+        return float(self.graph.signals[channel.name].source[device])
+
+    def _confirm(self, channel: Channel, when: int) -> None:
+        """Stamp what has not changed: the same values were sampled again at *when*."""
+        source = self.graph.signals[channel.name].source_s
+        at = when / S
+        if not channel.loss and not self.outages:
+            source.fill(at)
+            return
+        ids = self._all * (1 << 20) + when // channel.interval_ns
+        arrived = keyed.uniforms(channel.key ^ 1, ids) >= channel.loss
+        for device in self.outages:
+            arrived[device] = False
+        arrived[list(channel.changed)] = False
+        source[arrived] = np.maximum(source[arrived], at)
+
+    def _memory(self, channel: Channel, when: int) -> None:
+        if self._paged:
+            if when == 0:
+                for replica in self.world.replicas:
+                    slack = replica.kind.slack_bytes
+                    self.graph.observe_memory(replica.index, slack, slack, 0.0)
+                channel.changed.clear()
+            self._confirm(channel, when)
+            return
+        arrived = self._arrived(channel, when)
+        rows = []
+        for device, at in arrived:
+            state = self.watches[device].at(at)
+            rows.append((device, at, state[3], state[4]))
+        if len(rows) >= _MANY:
+            devices, times, free, block = (np.array(c) for c in zip(*rows, strict=True))
+            self.graph.observe_many("memory", devices, (free, block), times / S)
+        else:
+            for device, at, free, block in rows:
+                self.graph.observe_memory(device, free, block, at / S)
+        self._settled(channel, when, arrived)
+        self._confirm(channel, when)
+
+    def _settled(self, channel: Channel, when: int, arrived: list[tuple[int, int]]) -> None:
+        """Forget the changed devices whose delivered value is still the true one."""
+        watches = self.watches
+        for device, at in arrived:
+            if at == when and watches[device].trail[-1][0] <= when:
+                del channel.changed[device]
+
+    def _kv(self, channel: Channel, when: int) -> None:
+        arrived = self._arrived(channel, when)
+        rows = []
+        for device, at in arrived:
+            state = self.watches[device].at(at)
+            kv = self.watches[device].engine.kv
+            assert isinstance(kv, PagedKv)
+            free = state[3] if state[4] is None else free_blocks(state, at)
+            rows.append((device, at, 1.0 - free / kv.blocks, max(0, free)))
+        if len(rows) >= _MANY:
+            devices, times, usage, free_ = (np.array(c) for c in zip(*rows, strict=True))
+            self.graph.observe_many("kv", devices, (usage, free_), times / S)
+        else:
+            for device, at, used, blocks in rows:
+                self.graph.observe_kv(device, used, blocks, at / S)
+        watches = self.watches
+        for device, at in arrived:
+            last = watches[device].trail[-1]
+            if at == when and last[0] <= when and last[4] is None:
+                del channel.changed[device]
+        self._confirm(channel, when)
+
+    def _queue(self, channel: Channel, when: int) -> None:
+        arrived = self._arrived(channel, when)
+        window = channel.window_ns if self._averages(channel) else 0
+        rows = []
+        for device, at in arrived:
+            watch = self.watches[device]
+            waiting, running = watch.mean_queue(at, window) if window else watch.at(at)[1:3]
+            rows.append((device, at, waiting, running))
+        if len(rows) >= _MANY:
+            devices, times, waits, runs = (np.array(c) for c in zip(*rows, strict=True))
+            self.graph.observe_many("queue", devices, (waits, runs), times / S)
+        else:
+            for device, at, waiting, running in rows:
+                self.graph.observe_queue(device, waiting, running, at / S)
+        self._settled(channel, when - window, arrived)
+        self._confirm(channel, when)
+
+    def _averages(self, channel: Channel) -> bool:
+        own = self.world.setup.telemetry.signals.get(channel.name)  # type: ignore[call-overload]
+        return own is not None and bool(own.window_ms)
+
+    def _ring(self, channel: Channel, when: int) -> None:
+        for device, at in self._arrived(channel, when):
+            replica = self.world.replicas[device]
+            self.graph.observe_ring(device, self.world.links.ring_s(replica, at), at / S)
+            if at == when:
+                self.world.links.settled(channel, replica, when)
+        self._confirm(channel, when)
+
+    def _pcie(self, channel: Channel, when: int) -> None:
+        for device, at in self._arrived(channel, when):
+            replica = self.world.replicas[device]
+            ratio = self.world.links.pcie_ratio(replica, at, channel.window_ns)
+            self.graph.observe_pcie(device, ratio, at / S)
+        self.world.links.calm(channel, when)
+        self._confirm(channel, when)
+
+    def _health(self, channel: Channel, when: int) -> None:
+        for device, at in self._arrived(channel, when):
+            self.graph.set_health(device, self.world.was_up(device, at), at / S)
+
+
+def _reach(loss: float) -> int:
+    """Return how many ticks to look back so that one in a million finds no sample."""
+    return 2 if not loss else 2 + math.ceil(math.log(1e-6) / math.log(min(loss, 0.99)))
