@@ -28,6 +28,8 @@ class Facts:
     arrivals: Literal["recorded", "made"] = "recorded"
     quirks: tuple[Quirk, ...] = ()
     cannot_tell: tuple[str, ...] = ()
+    guess_from: str = "bytes"
+    pieces: bool = False  # blocks are pieces of text of any length, not blocks of one size
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,8 @@ def _drop_cached(work: _Work) -> None:
 def _put_in_order(work: _Work) -> None:
     """Check or make the order of arrival; then part what a coarse clock bunched."""
     if work.facts.arrivals == "made":
+        # Conversations overlap: their turns are put in the order of the drawn times.
+        work.keep(np.argsort(work.raw.arrival_ns, kind="stable"))
         return
     placed = order.place(work.place, work.raw, work.facts.order, work.choices.order)
     work.quirks += placed.quirks
@@ -159,15 +163,17 @@ def _note_failures(work: _Work) -> None:
 
 def _build(work: _Work) -> Trace:
     raw, facts, choices = work.raw, work.facts, work.choices
-    filled = guess.fill(work.place, raw, choices.seed, choices.partial)
+    filled = guess.fill(work.place, raw, choices.seed, choices.partial, facts.guess_from)
     work.quirks += filled.quirks
     work.cannot_tell += filled.cannot_tell
     unknown = list(filled.unknown)
     arrival_s = raw.arrival_ns / 1e9
     if facts.arrivals == "made":
-        if not choices.partial and "no_rate" in {q.code for q in facts.quirks}:
-            raise _no_times(work)
-        unknown += ["arrival_s"]
+        if "no_rate" in {q.code for q in facts.quirks}:
+            if not choices.partial:
+                raise _no_times(work)
+            unknown += ["arrival_s"]
+        arrival_s = arrival_s - arrival_s[0]
     else:
         spread = order.spread(raw.arrival_ns, facts.tick_s, choices.seed)
         if spread is not None:
@@ -178,6 +184,7 @@ def _build(work: _Work) -> Trace:
             )
             if choices.spread:
                 arrival_s = spread.arrival_s
+                work.source["recorded"]["spread"] = True
     if unknown:
         work.source["unknown"] = unknown
     columns = _columns(raw)
@@ -236,7 +243,11 @@ def _blocks(work: _Work, columns: dict[str, Any], prompt: NDArray[np.int64]) -> 
         return
     sizes = np.diff(raw.block_offsets)
     with_blocks = sizes > 0
-    tokens = block_size(prompt[with_blocks], sizes[with_blocks], work.facts.block_tokens)
+    lengths, counts = prompt[with_blocks], sizes[with_blocks]
+    if work.facts.pieces:
+        tokens = BlockSize(max(1, round(float(np.median(lengths / counts)))), True)
+    else:
+        tokens = block_size(lengths, counts, work.facts.block_tokens)
     off = int(np.count_nonzero(-(-prompt[with_blocks] // tokens.size) != sizes[with_blocks]))
     if tokens.estimated:
         work.note(

@@ -11,6 +11,7 @@ from dispatch.errors import InputError, Problem
 from traces.rows import MISSING, Raw
 from traces.trace import OUTPUT_ESTIMATED, PROMPT_ESTIMATED, Quirk
 
+_ENOUGH: Final = 20  # rows with both a length and a guess, to scale by and to measure the error on
 _BITS: Final = {"prompt": PROMPT_ESTIMATED, "output": OUTPUT_ESTIMATED}
 
 
@@ -26,7 +27,7 @@ class Filled:
     cannot_tell: list[str] = field(default_factory=list)
 
 
-def fill(place: str, raw: Raw, seed: int, partial: bool) -> Filled:
+def fill(place: str, raw: Raw, seed: int, partial: bool, guess_from: str = "bytes") -> Filled:
     """Fill missing lengths of *raw*.
 
     A row with a guess of its own (from bytes) takes that. Any other takes the length of a row drawn
@@ -53,7 +54,7 @@ def fill(place: str, raw: Raw, seed: int, partial: bool) -> Filled:
             pool = known if len(known) else column[column != MISSING]
             _draw(filled, raw, name, column, left, pool, seed)
         if guessed:
-            _say_guess(filled, name, guessed, raw, known)
+            _say_guess(filled, name, guessed, raw, guess_from)
     if problems and not partial:
         raise InputError(problems)
     if marks.any():
@@ -62,12 +63,27 @@ def fill(place: str, raw: Raw, seed: int, partial: bool) -> Filled:
 
 
 def _from_guess(raw: Raw, name: str, column: NDArray[np.int64], holes: NDArray[np.bool_]) -> int:
+    """Fill *holes* from guesses, scaled to the rows that have both; return how many there were."""
     guesses = raw.extra.get(f"{name}_guess")
     if guesses is None:
         return 0
     have = holes & (guesses != MISSING)
-    column[have] = np.maximum(guesses[have], 1)
+    both = _both(raw, name)
+    scale = 1.0
+    if both.sum() >= _ENOUGH:
+        true = raw.prompt if name == "prompt" else raw.output
+        scale = float(np.median(true[both] / guesses[both]))
+    raw.extra[f"{name}_guess"] = scaled = np.where(
+        guesses == MISSING, MISSING, np.maximum(np.rint(guesses * scale), 1).astype(np.int64)
+    )
+    column[have] = scaled[have]
     return int(have.sum())
+
+
+def _both(raw: Raw, name: str) -> NDArray[np.bool_]:
+    true = raw.prompt if name == "prompt" else raw.output
+    both: NDArray[np.bool_] = (true != MISSING) & (raw.extra[f"{name}_guess"] != MISSING)
+    return both
 
 
 def _draw(
@@ -104,20 +120,21 @@ def mean_difference(values: NDArray[np.int64]) -> float:
     return float(2.0 * np.dot(weights, np.sort(values)) / (n * (n - 1.0)))
 
 
-def _say_guess(filled: Filled, name: str, rows: int, raw: Raw, known: NDArray[np.int64]) -> None:
-    """State the error of guesses from bytes: measured where both are there, else as assumed."""
+def _say_guess(filled: Filled, name: str, rows: int, raw: Raw, guess_from: str) -> None:
+    """State the error of guesses: measured where enough rows have both, else as assumed."""
     guesses = raw.extra[f"{name}_guess"]
     true = raw.prompt if name == "prompt" else raw.output
-    both = (true != MISSING) & (guesses != MISSING)
-    if both.sum() >= 20:
+    both = _both(raw, name)
+    if both.sum() >= _ENOUGH:
         error = float(np.median(np.abs(guesses[both] - true[both]) / np.maximum(true[both], 1)))
-        how = f"median error {error:.0%} on the {int(both.sum())} rows that have both"
-    else:
+        how = f"scaled to the {int(both.sum())} rows that have both, median error {error:.0%}"
+    elif guess_from == "bytes":
         how = ASSUMED_ERROR[name]
-    filled.quirks.append(
-        Quirk(f"{name}_estimated", f"{rows} {name} lengths are estimated from bytes; {how}", rows)
-    )
-    filled.cannot_tell.append(f"true {name} lengths: {rows} are estimated from bytes")
+    else:
+        how = "the error of a single length cannot be told"
+    text = f"{rows} {name} lengths are estimated from {guess_from}; {how}"
+    filled.quirks.append(Quirk(f"{name}_estimated", text, rows))
+    filled.cannot_tell.append(f"true {name} lengths: {rows} are estimated from {guess_from}")
 
 
 ASSUMED_ERROR: Final = {

@@ -1,15 +1,19 @@
 """``read``: from a path or the name of a public trace to a Trace, or one clear error."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from dispatch.errors import InputError, Problem, nearest
-from traces import datasets, quick
+from traces import datasets, parquet, quick
+from traces import order as order_of
 from traces.assemble import Choices, Facts, assemble
-from traces.detect import Detected, detect
-from traces.formats.base import Options
+from traces.detect import OURS, Detected, detect
+from traces.formats.base import Options, Reader
+from traces.formats.columns import Columns
 from traces.records import Entry, csv_records, json_records
 from traces.rows import BadRow, BadRows, Builder, Raw
 from traces.source import Source
@@ -44,22 +48,41 @@ def read(
     path = resolve(path_or_name)
     source = Source(path)
     options = Options(unit, columns or {}, rate_per_s, seed, prompt_bytes, output_bytes)
-    choices = Choices(order, spread, cached, partial, seed)
     found = detect(source, format, options)
+    choices = Choices(order, spread, cached, partial, seed)
+    about: dict[str, Any] = {"path": str(path), "detected": f"{found.format.name}: {found.why}"}
+    if found.format is OURS:
+        trace = _ours(path, choices)
+        return replace(trace, sha256=source.sha256(), source={**trace.source, **about})
     bad = BadRows(keep_lines=bool(skip_bad))
     raw, facts = rows_of(source, found, options, bad)
-    about: dict[str, Any] = {"path": str(path), "detected": f"{found.format.name}: {found.why}"}
     if bad.count:
-        _settle(path, bad, skip_bad, len(raw), about)
+        settle(path, bad, skip_bad, len(raw), about)
     trace = assemble(str(path), raw, facts, choices)
     quirks = trace.quirks
     if bad.count:
-        text = f"{bad.count} bad rows were left out"
-        quirks = (*quirks, Quirk("bad_rows", text, bad.count))
+        quirks = (*quirks, Quirk("bad_rows", f"{bad.count} bad rows were left out", bad.count))
     name = str(path_or_name) if str(path_or_name) in datasets.DATASETS else path.name
     return replace(
         trace, name=name, sha256=source.sha256(), quirks=quirks, source={**trace.source, **about}
     )
+
+
+def _ours(path: Path, choices: Choices) -> Trace:
+    """Return a trace from our own Parquet, with ties spread now if they were kept as recorded."""
+    trace = parquet.read(path)
+    recorded = trace.source.get("recorded")
+    if isinstance(recorded, dict) and choices.spread and "spread" not in recorded:
+        tick_s = float(recorded.get("tick_s", 0.0))
+        parted = order_of.spread(
+            np.rint(trace.arrival_s * 1e9).astype(np.int64), tick_s, choices.seed
+        )
+        if parted is not None:
+            trace = replace(trace, arrival_s=parted.arrival_s)
+    unknown = trace.source.get("unknown", ())
+    if unknown and not choices.partial:
+        raise InputError.at(str(path), f"does not know {', '.join(map(str, unknown))}")
+    return trace
 
 
 def resolve(path_or_name: str | Path) -> Path:
@@ -77,6 +100,8 @@ def resolve(path_or_name: str | Path) -> Path:
 
 def rows_of(source: Source, found: Detected, options: Options, bad: BadRows) -> tuple[Raw, Facts]:
     """Return every good row of *source* as columns; bad ones gather in *bad*."""
+    if found.unit is not None and options.unit is None:
+        options = replace(options, unit=found.unit)
     known = found.format
     if known.quick is not None and known.facts is not None and found.shape == "csv":
         try:
@@ -89,7 +114,10 @@ def rows_of(source: Source, found: Detected, options: Options, bad: BadRows) -> 
 
 
 def _careful(source: Source, found: Detected, options: Options, bad: BadRows) -> tuple[Raw, Facts]:
-    reader = found.format.reader(options)
+    if found.columns is not None:
+        reader: Reader = Columns(options, found.columns)
+    else:
+        reader = found.format.reader(options)
     builder = Builder()
     for entry in entries(source, found):
         if entry.record is None:
@@ -100,6 +128,13 @@ def _careful(source: Source, found: Detected, options: Options, bad: BadRows) ->
         except BadRow as problem:
             bad.add(entry.number, str(problem), entry.text)
             continue
+        except KeyError as key:
+            bad.add(entry.number, f"{key.args[0]} is missing", entry.text)
+            continue
+        except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+            # A field of a kind that the format never has: a list for a number, and the like.
+            bad.add(entry.number, f"has a field of an unexpected kind ({error})", entry.text)
+            continue
         for row in rows:
             row.number = row.number or entry.number
             builder.add(row)
@@ -108,22 +143,25 @@ def _careful(source: Source, found: Detected, options: Options, bad: BadRows) ->
     return builder.take(), reader.facts()
 
 
-def entries(source: Source, found: Detected) -> "Any":
+def entries(source: Source, found: Detected) -> Iterator[Entry]:
     """Return the records of *source* in the shape that was found."""
     if found.shape == "csv":
         return csv_records(source, found.format.columns)
     if found.shape == "text":
         return text_records(source)
+    if found.shape == "parquet":
+        rows = parquet.records(source.path)
+        return (Entry(number, 0, row) for number, row in enumerate(rows, 1))
     return json_records(source, found.shape)
 
 
-def text_records(source: Source) -> "Any":
+def text_records(source: Source) -> Iterator[Entry]:
     """Yield each line of a text log as a record with the one key ``line``."""
     for number, (line, text) in enumerate(source.lines(), 1):
         yield Entry(number, line, {"line": text.decode("utf-8", "replace")}, text)
 
 
-def _settle(path: Path, bad: BadRows, skip: Path | bool, good: int, about: dict[str, Any]) -> None:
+def settle(path: Path, bad: BadRows, skip: Path | bool, good: int, about: dict[str, Any]) -> None:
     """Refuse bad rows, or write them to the side file and say how many there were."""
     problems = [Problem(f"{path}: row {number}", reason) for number, reason in bad.first]
     if not skip or not good:

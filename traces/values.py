@@ -59,6 +59,19 @@ def iso_ns(text: str) -> int | None:
     return whole * 10**9 + fraction
 
 
+_COMMON: Final = re.compile(r"(\d\d)/([A-Z][a-z]{2})/(\d{4}):(\d\d:\d\d:\d\d) ([+-]\d{4})")
+_MONTHS: Final = "JanFebMarAprMayJunJulAugSepOctNovDec"
+
+
+def common_log_ns(text: str) -> int | None:
+    """Return nanoseconds since 1970 of a time as in the Common Log Format, else None."""
+    found = _COMMON.fullmatch(text.strip())
+    if found is None or found[2] not in _MONTHS:
+        return None
+    month = _MONTHS.index(found[2]) // 3 + 1
+    return iso_ns(f"{found[3]}-{month:02d}-{found[1]}T{found[4]}{found[5]}")
+
+
 def time_ns(value: Any, unit: str, name: str = "time") -> int:
     """Return *value* in nanoseconds: ISO text as it says, a number in *unit*, exact to the digit.
 
@@ -108,6 +121,31 @@ def _number(text: str, name: str) -> int | Fraction:
     if not math.isfinite(number):
         raise BadRow(f"{name} is not finite: {clip(text)}")
     return Fraction(repr(number))
+
+
+_EPOCHS: Final = (
+    ("s", 9e8, 4.2e9),
+    ("ms", 9e11, 4.2e12),
+    ("us", 9e14, 4.2e15),
+    ("ns", 9e17, 4.2e18),
+)
+
+
+def epoch_unit(value: Any) -> str | None:
+    """Return the unit in which *value* is a date between 1998 and 2103; "s" for ISO text."""
+    if isinstance(value, str):
+        if iso_ns(value) is not None:
+            return "s"
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "s" if value is None else None
+    for unit, low, high in _EPOCHS:
+        if low <= value <= high:
+            return unit
+    return None
 
 
 def seconds(value: Any, name: str, unit: str = "s") -> float:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
+from dispatch import keyed
 from traces import values
 from traces.assemble import Facts
 from traces.formats.base import Format, Options, Record, simple
@@ -116,12 +117,22 @@ def _ragpulse(record: Record, options: Options) -> Row:
         raise BadRow(f"hash_ids is no object: {values.clip(parts)}")
     known = [name for name in _PARTS if name in parts]
     names = known + sorted(set(parts) - set(known))
-    row.blocks = [i for name in names for i in values.block_ids(parts[name], f"hash_ids.{name}")]
+    ids = [i for name in names for i in values.block_ids(parts[name], f"hash_ids.{name}")]
+    row.blocks = _chained(ids)
     return row
 
 
+def _chained(ids: list[int]) -> list[int]:
+    """Return ids of content as ids of prefixes: the same piece behind another one is another."""
+    chain, so_far = [], 0
+    for item in ids:
+        so_far = keyed.bits(so_far, item & ((1 << 64) - 1)) - (1 << 63)
+        chain.append(so_far)
+    return chain
+
+
 _RAGPULSE_FACTS: Final = Facts(
-    "ragpulse", tick_s=1.0,
+    "ragpulse", tick_s=1.0, pieces=True,
     cannot_tell=(
         _NO_FAILURES, _NO_MAX, _NO_MODEL,
         "the order of the parts inside a prompt: taken as system prompt, passages, history, "
