@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final
 
-from reports import factorial
+from reports import factorial_report
 from reports import metrics as m
 from reports.document import Paragraph, Section, Table
+from reports.factorial import Effects
 from reports.intervals import Interval, paired_ratio, rate_difference
 from reports.latency import survivors_between
 from reports.numbers import change_span, number, signed, span
@@ -104,10 +105,10 @@ def layer_alone(run: Run, steps: tuple[Step, ...]) -> Step | None:
     return next((s for s in steps if s.a == run.baseline and s.switches == ("layer",)), None)
 
 
-def sentence(run: Run, steps: tuple[Step, ...], cells: factorial.Effects | None) -> str:
+def sentence(run: Run, steps: tuple[Step, ...], cells: tuple[Effects, ...]) -> str:
     """Say how much of the change came from deleting the layer, or that it cannot be told."""
-    if cells is not None:
-        return factorial.sentence(cells)
+    if cells:
+        return factorial_report.sentence(cells[0])
     total = next((s for s in steps if (s.a, s.b) == (run.baseline, run.candidate)), None)
     layer = layer_alone(run, steps)
     if total is None or not total.e2e_mean.known:
@@ -128,7 +129,7 @@ def sentence(run: Run, steps: tuple[Step, ...], cells: factorial.Effects | None)
     )
 
 
-def section(run: Run, steps: tuple[Step, ...], cells: factorial.Effects | None) -> Section:
+def section(run: Run, steps: tuple[Step, ...], cells: tuple[Effects, ...]) -> Section:
     """Return the section on which part did what."""
     made = Section("parts", "Which part did what")
     text = sentence(run, steps, cells)
@@ -154,8 +155,8 @@ def section(run: Run, steps: tuple[Step, ...], cells: factorial.Effects | None) 
     caption = "Arms against arms: only a difference of one switch is anybody's own"
     made.add(Table(caption, head, rows, frozenset({0, 1, 2})))
     made.add(_door_share(run))
-    if cells is not None:
-        factorial.add_to(made, cells)
+    for number_of, design in enumerate(cells):
+        factorial_report.add_to(made, design, number_of)
     return made
 
 

@@ -28,8 +28,8 @@ def analyse(evidence: Evidence) -> tuple[Claim, ...]:
     """Return the ten rows, in order."""
     return (
         rules.latency(evidence), rules.spread(evidence), rules.errors(evidence),
-        rules.handling(evidence), rules.misjudged(evidence), *rules.kernels(evidence.run), rules.freshness(evidence),
-        rules.keys(evidence.run), rules.convergence(evidence.run),
+        rules.handling(evidence), rules.misjudged(evidence), *rules.kernels(evidence.run),
+        rules.freshness(evidence), rules.keys(evidence.run), rules.convergence(evidence.run),
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from reports import (
     claims,
     drills,
     factorial,
+    factorial_report,
     html,
     latency,
     maps,
@@ -53,7 +54,7 @@ class Analysis:
     segments: tuple[segments.Segment, ...]
     claims: tuple[claims.Claim, ...]
     steps: tuple[attribution.Step, ...]
-    factorial: factorial.Effects | None
+    factorials: tuple[factorial.Effects, ...]
     agreement: shadow.Shadow | None
     faults: tuple[drills.Drill, ...]
     rollback: drills.Rollback | None
@@ -79,7 +80,7 @@ class Analysis:
             "segments": [s.as_dict() for s in self.segments],
             "claims": [c.as_dict() for c in self.claims],
             "parts": [s.as_dict() for s in self.steps],
-            "factorial": self.factorial.as_dict() if self.factorial else None,
+            "factorials": [f.as_dict() for f in self.factorials],
             "shadow": self.agreement.as_dict() if self.agreement else None,
             "drills": [d.as_dict() for d in self.faults],
             "maps": [m.as_dict() for m in self.maps],
@@ -126,7 +127,7 @@ def analyse(folder: Path, manifest: Mapping[str, Any]) -> Analysis:
     return Analysis(
         run, devices, judge(run, invalid(run)), latency.analyse(run), found, busy, load,
         segments.analyse(run), claims.analyse(judged), attribution.analyse(run),
-        _factorial(run), shadow.analyse(run), *drills.analyse(run), maps.analyse(run),
+        factorial_report.designs(run), shadow.analyse(run), *drills.analyse(run), maps.analyse(run),
     )  # fmt: skip
 
 
@@ -164,32 +165,20 @@ def _age_p99(run: Run) -> float:
     return nearest_rank(np.sort(age[np.isfinite(age)]), 99.0)
 
 
-def _factorial(run: Run) -> factorial.Effects | None:
-    table = run.manifest.get("factorial")
-    if not table:
-        return None
-    return factorial.effects(
-        table["switches"],
-        table["cells"],
-        metric=table.get("metric", "SLO attainment"),
-        unit=table.get("unit", "points"),
-        larger_is_better=bool(table.get("larger_is_better", True)),
-        confidence=run.confidence,
-    )
-
-
 def compose(data: Analysis) -> Document:
     """Put the figures into words and pictures."""
     run = data.run
     title = str(run.scenario.get("title") or run.scenario.get("name") or "Evidence")
-    head = opening.banner(run, data.verdict, data.segments, data.steps, data.factorial)
+    head = opening.banner(
+        run, data.verdict, data.latency, data.segments, data.steps, data.factorials
+    )
     sections = [
         opening.section(run, data.verdict, head),
         latency.section(run, data.latency),
         causes.section(run, data.causes),
         utilisation.section(run, data.utilisation, data.devices),
         segments.section(run, data.segments),
-        attribution.section(run, data.steps, data.factorial),
+        attribution.section(run, data.steps, data.factorials),
         claims.section(run, data.claims),
         maps.section(data.maps),
         shadow.section(run, data.agreement),

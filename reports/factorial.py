@@ -8,21 +8,18 @@ the orders whose cells all exist count, and the report says how many.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations, permutations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dispatch.errors import InputError
-from reports import draw
-from reports.document import Paragraph, Plot, Section, Table
 from reports.intervals import Interval, holm, p_worse, t_interval
-from reports.numbers import p_value, signed, span
 from reports.tables import Floats
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 MAX_SWITCHES = 8  # 8! orders are walked one by one where the design has gaps
 
@@ -45,10 +42,17 @@ class Effects:
     cells: int
     flagged: tuple[str, ...] = ()
     larger_is_better: bool = True
+    titles: Mapping[str, str] = field(default_factory=dict)
+    heading: str = ""
+
+    def title(self, switch: str) -> str:
+        """Return a switch with what its two sides are."""
+        return f"{switch} ({self.titles[switch]})" if switch in self.titles else switch
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-able figures."""
         return {
+            "heading": self.heading,
             "metric": self.metric,
             "unit": self.unit,
             "old": self.old.as_dict(),
@@ -182,86 +186,3 @@ def _interactions(
             value += weight * (table[:, both] - table[:, one] - table[:, other] + table[:, mask])
         found[names[i], names[j]] = t_interval(value, confidence)
     return found
-
-
-def sentence(data: Effects) -> str:
-    """Say how much of the whole change each part did, the layer first."""
-    whole = span(data.total, data.unit)
-    first = next((i for i, s in enumerate(data.switches) if s == "layer"), 0)
-    rest = sorted(
-        (i for i in range(len(data.switches)) if i != first),
-        key=lambda i: -abs(data.effects[i].mean),
-    )[:2]
-    others = " and ".join(f"{signed(data.effects[i].mean)} from {data.switches[i]}" for i in rest)
-    return (
-        f"Of the **{whole}** in {data.metric}, **{span(data.effects[first])}** came from "
-        f"{'deleting the layer' if data.switches[first] == 'layer' else data.switches[first]}"
-        + (f"; {others}." if others else ".")
-    )
-
-
-def add_to(section: Section, data: Effects) -> None:
-    """Append the factorial's paragraph, waterfall and tables to *section*."""
-    design = (
-        f"the full design of {data.cells} cells"
-        if data.orders == data.all_orders
-        else f"a restricted design: {data.cells} of {1 << len(data.switches)} cells, so the "
-        f"{data.orders} of {data.all_orders} orders that they complete"
-    )
-    section.add(
-        Paragraph(
-            f"Shapley values over {design}, {data.total.n} replicates. They share out joint gains "
-            "evenly, add up to the whole change, and do not hang on the order of the switches."
-        ),
-        waterfall(data),
-    )
-    rows = [
-        (s, span(e, data.unit), p_value(p))
-        for s, e, p in zip(data.switches, data.effects, data.p_holm, strict=True)
-    ]
-    rows.append(("whole change", span(data.total, data.unit), ""))
-    section.add(Table("Effect of each switch", ("Switch", "effect [interval]", "p (Holm)"), rows))
-    if data.interactions:
-        pairs = sorted(data.interactions.items(), key=lambda p: -abs(p[1].mean))
-        table = [(f"{a} × {b}", span(i, data.unit)) for (a, b), i in pairs]
-        head = ("Pair", "interaction [interval]")
-        section.add(Table("Pairwise Shapley interactions", head, table, folded=True))
-    for flag in data.flagged:
-        section.add(Paragraph(flag, "note"))
-
-
-def waterfall(data: Effects) -> Plot:
-    """Return the waterfall from the old world to the new, largest effects first."""
-    order = sorted(range(len(data.switches)), key=lambda i: -abs(data.effects[i].mean))
-
-    def paint(axes: "Axes") -> None:
-        names = ["all old", *(data.switches[i] for i in order), "all new"]
-        level = data.old.mean
-        axes.bar(0, level, color=draw.SOFT, width=0.6)
-        for x, i in enumerate(order, start=1):
-            e = data.effects[i]
-            good = (e.mean > 0) == data.larger_is_better
-            axes.bar(x, e.mean, bottom=level, color=draw.GOOD if good else draw.BAD, width=0.6)
-            if e.known:
-                axes.plot([x, x], [level + e.low, level + e.high], color=draw.INK, lw=1.1)
-            top = max(level, level + e.mean, level + (e.high if e.known else e.mean))
-            axes.annotate(
-                signed(e.mean), (x, top), xytext=(0, 3), textcoords="offset points",
-                ha="center", fontsize=8,
-            )  # fmt: skip
-            axes.plot([x - 0.3, x + 1.3], [level + e.mean] * 2, color=draw.SOFT, lw=0.6)
-            level += e.mean
-        axes.bar(len(order) + 1, data.new.mean, color=draw.SOFT, width=0.6)
-        axes.set_xticks(range(len(names)), names)
-        axes.set_ylabel(f"{data.metric}, {data.unit}")
-        axes.grid(visible=False, axis="x")
-        axes.margins(y=0.12)
-
-    return Plot(
-        "waterfall",
-        "From the old world to the new, part by part",
-        f"{data.metric} with every switch old, what each switch adds (Shapley value, bar: "
-        "interval), and with every switch new.",
-        paint,
-        wide=True,
-    )

@@ -9,7 +9,7 @@ import numpy as np
 from reports import metrics as m
 from reports.compare import ratio_at, short
 from reports.document import Paragraph, Section, Table
-from reports.intervals import Interval, nearest_rank, paired_ratio, sample_floor
+from reports.intervals import Interval, holm, nearest_rank, p_worse, paired_ratio, sample_floor
 from reports.latency_plots import latency_plots
 from reports.numbers import change_span, count, seconds
 from reports.tables import Run
@@ -108,6 +108,29 @@ def survivors_between(
     return paired_ratio(cand, base, confidence or run.confidence), total
 
 
+def slower(run: Run, data: Latency) -> str:
+    """Say which typical latencies are shown to get worse: the price of what the SLOs gain.
+
+    Holm's correction runs over every percentile looked at (p50 and p90 of TTFT, TPOT and e2e).
+    """
+    rows = [r for r in data.rows if r.metric in SHOWN[:3] and r.percent in (50.0, 90.0)]
+    logs = [_logs(r.change) for r in rows]
+    adjusted = holm([p_worse(x) for x in logs])
+    alpha = (1 - run.confidence) / 2
+    worse = [r for r, p in zip(rows, adjusted, strict=True) if p <= alpha]
+    if not worse:
+        return ""
+    told = ", ".join(f"{short(r.metric)} p{r.percent:g} {change_span(r.change)}" for r in worse)
+    return f"**What got slower**: {told}."
+
+
+def _logs(ratio: Interval) -> Interval:
+    if not ratio.known:
+        return ratio
+    low, mean, high = (math.log(x) for x in (ratio.low, ratio.mean, ratio.high))
+    return Interval(mean, low, high, ratio.n, ratio.sd)
+
+
 def section(run: Run, data: Latency) -> Section:
     """Return the latency section."""
     made = Section("latency", "Latency")
@@ -144,6 +167,8 @@ def _table(run: Run, data: Latency) -> Table:
             for a, v in r.values.items()
         ]
         change = "no ratio: ∞" if any(map(math.isinf, r.values.values())) else "n/a"
+        if 0.0 in r.values.values():
+            change = "no ratio: 0"
         if not math.isnan(r.change.mean):
             change = change_span(r.change)
         elif change == "n/a":

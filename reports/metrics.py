@@ -24,7 +24,7 @@ def minus(later: str, earlier: str) -> Callable[[Requests], Floats]:
     """Return the difference of two time columns as a function of the requests."""
 
     def difference(cell: Requests) -> Floats:
-        value: Floats = cell[later] - cell[earlier]
+        value: Floats = np.round(cell[later] - cell[earlier], 9)  # a run's clock ticks in ns
         return value
 
     return difference

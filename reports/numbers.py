@@ -29,11 +29,18 @@ def count(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """Return a duration in the unit that suits it: µs, ms, s, min or h."""
-    if not math.isfinite(value) or value == 0:
-        return number(value) if not math.isfinite(value) else "0 s"
+    """Return a duration in the unit that suits it: ns, µs, ms, s, min or h."""
+    if not math.isfinite(value):
+        return number(value)
+    if abs(value) < 5e-10:
+        return "0 s"
     size = abs(value)
-    for limit, factor, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (600.0, 1.0, "s")):
+    for limit, factor, unit in (
+        (1e-6, 1e9, "ns"),
+        (1e-3, 1e6, "µs"),
+        (1.0, 1e3, "ms"),
+        (600.0, 1.0, "s"),
+    ):
         if size < limit:
             return f"{number(value * factor)} {unit}"
     return f"{number(value / 60)} min" if size < 7200 else f"{number(value / 3600)} h"

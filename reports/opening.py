@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from reports import attribution, causes, segments
+from reports import attribution, causes, latency, segments
 from reports import metrics as m
 from reports.attribution import Step
 from reports.compare import ratio_at
@@ -41,14 +41,16 @@ def headline(run: Run, verdict: Verdict) -> str:
 def banner(
     run: Run,
     verdict: Verdict,
+    delays: latency.Latency,
     slices: tuple[Segment, ...],
     steps: tuple[Step, ...],
-    cells: Effects | None,
+    cells: tuple[Effects, ...],
 ) -> Banner:
     """Return the verdict block."""
     told = [_binding(run, verdict)]
     if verdict.targets:
         told.append(f"Targets: {verdict.targets}.")
+    told.append(latency.slower(run, delays))
     told.append(attribution.sentence(run, steps, cells))
     told.append(segments.sentence(slices))
     if verdict.more:
@@ -182,7 +184,7 @@ def section(run: Run, verdict: Verdict, head: Banner) -> Section:
 def subtitle(run: Run) -> str:
     """Return what was compared, on what, and whether the model is calibrated."""
     trace = run.manifest.get("trace") or {}
-    per_rep = len(run.cells[run.baseline, run.replicates[0]])
+    total = sum(len(c) for c in run.of(run.baseline))
     world = "live" if run.world == "live" else "simulated"
     calibrated = run.manifest.get("calibration")
     state = f"calibrated: {calibrated}" if calibrated else "uncalibrated against a live run"
@@ -190,6 +192,6 @@ def subtitle(run: Run) -> str:
         state = "measured on devices"
     source = trace.get("name") or (run.scenario.get("trace") or {}).get("source") or "a trace"
     return (
-        f"Scenario `{run.scenario.get('name', '?')}` · trace {source} · {per_rep:,} requests × "
-        f"{len(run.arms)} arms × {len(run.replicates)} replicates · {world}, {state}"
+        f"Scenario `{run.scenario.get('name', '?')}` · trace {source} · {total:,} requests in "
+        f"{len(run.replicates)} replicates, each through {len(run.arms)} arms · {world}, {state}"
     )

@@ -218,7 +218,10 @@ def sentence(segments: tuple[Segment, ...]) -> str:
     moved = f"requests that miss an SLO change by {span(s.difference, 'points')}"
     if s.verdict == "worse":
         return f"**Worst off: {place}**; {moved} (worse, Holm-adjusted)."
-    return f"No segment is shown to get worse. Least favoured: {place}; {moved}."
+    return (
+        f"No segment is shown to get worse (Holm over {len(segments)}). Least favoured: {place}; "
+        f"{moved}, p {p_value(s.p_holm)} after correction."
+    )
 
 
 def section(run: Run, segments: tuple[Segment, ...]) -> Section:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatch.errors import InputError
-from reports import factorial
+from reports import factorial, factorial_report
 
 NAMES = ("layer", "placement", "kernels")
 
@@ -89,5 +89,5 @@ def test_a_design_without_a_path_from_old_to_new_is_refused() -> None:
 
 def test_the_sentence_says_what_the_layer_gave() -> None:
     found = factorial.effects(NAMES, design(lambda b, r: 1.0 * b[0] + 5.0 * b[1] + 0.1 * r * b[2]))
-    assert "came from deleting the layer" in factorial.sentence(found)
-    assert "from placement" in factorial.sentence(found)
+    assert "came from deleting the layer" in factorial_report.sentence(found)
+    assert "from placement" in factorial_report.sentence(found)
