@@ -12,6 +12,7 @@ from live.config import LiveEngine
 from live.kv import ContiguousKv, KvCache, PagedKv
 from live.model import Llama
 from live.sequence import Event, Job, Kind, Run, Sequence
+from live.steps import Step
 
 Deliver = Callable[[list[Event]], None]
 
@@ -35,6 +36,7 @@ class Engine:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.steps = 0
+        self.log: list[Step] | None = None
         self.ooms = 0
         self._clock = KernelClock(model.device)
         self._deliver = deliver
@@ -76,7 +78,11 @@ class Engine:
         runs = self._plan()
         if runs:
             self.steps += 1
+            shape = _shape(runs) if self.log is not None else None
+            begin_s = time.monotonic()
             self._pass(runs)
+            if self.log is not None and shape is not None:
+                self.log.append(Step(begin_s, time.monotonic(), *shape))
         self.flush()
 
     def flush(self) -> None:
@@ -243,6 +249,15 @@ class Engine:
         event = Event(sequence.job.id, kind, time.monotonic(), (), reason, score)
         event.preemptions = sequence.preemptions
         self._events.append(event)
+
+
+def _shape(runs: list[Run]) -> tuple[int, int, float, int, int]:
+    """Return sequences, prompt tokens, their pairs, decodes and their context of one pass."""
+    chunks = [run for run in runs if run.count > 1 or run.sequence.produced == 0]
+    ones = [run for run in runs if run not in chunks]
+    pairs = sum(run.count * (run.past + (run.count + 1) / 2) for run in chunks)
+    context = sum(run.past + 1 for run in ones)
+    return len(runs), sum(run.count for run in chunks), pairs, len(ones), context
 
 
 def sample(logits: Tensor, sequences: list[Sequence]) -> list[int]:

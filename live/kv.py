@@ -176,7 +176,10 @@ class PagedKv(KvCache):
                 return False
         elif not self.arena.extend(held.address, missing):
             return False
-        held.pages += [self._free.pop() for _ in range(missing)]
+        new = [self._free.pop() for _ in range(missing)]
+        # A sequence sees its own pages only, but all of each: what another left must not be NaN.
+        self.pages[new] = 0
+        held.pages += new
         held.room_tokens = len(held.pages) * self.block_tokens
         held.blocks = torch.tensor(held.pages, device=self.memory.device)
         return True
@@ -192,21 +195,26 @@ class PagedKv(KvCache):
         return _PagedAttention(self, spans)
 
 
+_PADDED_TOKENS = 4096  # one gather of padded tables is quicker up to about here
+
+
 class _PagedAttention(Attention):
     def __init__(self, cache: PagedKv, spans: Sequence[Span]) -> None:
         self._cache = cache
         device, size = cache.memory.device, cache.block_tokens
-        self._chunks = [span for span in spans if span.count > 1]
-        self._ones = [span for span in spans if span.count == 1]
+        ones = [span for span in spans if span.count == 1]
+        width = max((-(-(s.past + 1) // size) for s in ones), default=0)
+        self._ones = ones if len(ones) * width * size <= _PADDED_TOKENS else []
+        self._chunks = [s for s in spans if s.count > 1 or not self._ones]
         self._blocks, self._offsets = self._slots(spans, size, device)
         if self._ones:
-            self._rows = torch.tensor([s.start for s in self._ones], device=device)
-            tables = [_blocks(s)[: -(-(s.past + 1) // size)] for s in self._ones]
-            self._table = torch.nn.utils.rnn.pad_sequence(tables, batch_first=True)
-            length = torch.tensor([s.past + 1 for s in self._ones], device=device)
-            span_of = torch.arange(self._table.shape[1] * size, device=device)
+            self._rows = torch.tensor([s.start for s in ones], device=device)
+            pages = [s.held.pages[:width] for s in ones]
+            tables = [row + row[:1] * (width - len(row)) for row in pages]
+            self._table = torch.tensor(tables, device=device)
+            length = torch.tensor([s.past + 1 for s in ones], device=device)
+            span_of = torch.arange(width * size, device=device)
             self._seen = (span_of < length[:, None])[:, None, None]
-            self._beyond = ~self._seen.transpose(-1, -2)
 
     @staticmethod
     def _slots(spans: Sequence[Span], size: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -237,8 +245,6 @@ class _PagedAttention(Attention):
         found = self._cache.pages[self._table, layer]  # [batch, blocks, 2, size, heads, dim]
         keys = found[:, :, 0].flatten(1, 2).transpose(1, 2)
         values = found[:, :, 1].flatten(1, 2).transpose(1, 2)
-        # Slots beyond a sequence may hold anything, NaN too, which would come through the mask.
-        keys, values = keys.masked_fill(self._beyond, 0.0), values.masked_fill(self._beyond, 0.0)
         return functional.scaled_dot_product_attention(
             q[:, :, None], keys, values, attn_mask=self._seen, enable_gqa=True
         )[:, :, 0]

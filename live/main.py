@@ -1,8 +1,8 @@
 """A door as a process of its own: ``python -m live.main``.
 
-Reads one line of JSON from stdin (``config``, ``door``, ``host``, ``port``, ``cpus``, ``journal``),
-prints one (``url``, ``origin_s``, ``model``, ...), and serves until stdin closes or SIGTERM comes;
-then it drains, and writes its journal into the folder ``journal``.
+Reads one line of JSON from stdin (``config``, ``door``, ``host``, ``port``, ``cpus``, ``journal``,
+``steps``), prints one (``url``, ``origin_s``, ``model``, ...), and serves until stdin closes or
+SIGTERM comes; then it drains, and writes its journal into the folder ``journal``.
 """
 
 import asyncio
@@ -54,7 +54,12 @@ async def _serve(given: dict[str, Any]) -> None:
                 "vocab": backend.vocab,
             }
             print(json.dumps(told), flush=True)
+            if given.get("steps"):
+                for device in backend.devices:
+                    device.engine.log = []
             await _until_told()
+            if given.get("steps"):
+                journals.save_steps([d.engine.log for d in backend.devices], given["steps"])
     finally:
         if journal is not None:
             journals.save(journal, Path(given["journal"]))

@@ -21,6 +21,7 @@ class DoorProcess:
         door: Literal["direct", "legacy"] = "direct",
         *,
         journal: Path | None = None,
+        steps: Path | None = None,
         cpus: Sequence[int] = (),
         port: int = 0,
     ) -> None:
@@ -28,6 +29,7 @@ class DoorProcess:
             "config": config.model_dump(mode="json"),
             "door": door,
             "journal": str(journal) if journal else "",
+            "steps": str(steps) if steps else "",
             "cpus": list(cpus),
             "port": port,
         }

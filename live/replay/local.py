@@ -22,11 +22,15 @@ def replay_local(
     plan: Plan,
     journal: Journal,
     progress: Progress | None = None,
+    steps: Path | None = None,
 ) -> Replay:
-    """Replay *trace* against a door with *config*; pins door and client apart where it can."""
+    """Replay *trace* against a door with *config*; pins door and client apart where it can.
+
+    *steps* names a file for what each iteration did (direct door only).
+    """
     ours, theirs = split_cpus()
     with tempfile.TemporaryDirectory() as folder:
-        process = DoorProcess(config, door, journal=Path(folder), cpus=theirs)
+        process = DoorProcess(config, door, journal=Path(folder), cpus=theirs, steps=steps)
         with process, _Pinned(ours):
             target = Target(process.url, process.model, True, process.context_tokens, process.vocab)
             run = asyncio.run(replay(trace, target, plan, progress))
