@@ -248,8 +248,18 @@ def layer_by_fleet(run: Run) -> tuple[Interval, Interval] | None:
         means = [sum(v) / len(v) for _, v in sorted(by_rep.items())]
         if not means:
             return None
-        found.append(t_interval(means, run.confidence))
+        found.append(_never_certain(t_interval(means, run.confidence), run))
     return found[0], found[1]
+
+
+def _never_certain(interval: Interval, run: Run) -> Interval:
+    """Widen an interval without spread by what as many requests without any event can hide."""
+    if interval.sd > 0 or not interval.known:
+        return interval
+    n = int(m.offered(run.of(run.baseline)).sum())
+    hidden = 100 * binomial_bounds(0, n, run.confidence)[1]
+    low, high = interval.mean - hidden, interval.mean + hidden
+    return Interval(interval.mean, low, high, interval.n, 0.0)
 
 
 def _fleet_shares(run: Run) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from reports import draw
 from reports.document import Paragraph, Plot, Section, Table
 from reports.factorial import Effects, effects
-from reports.numbers import p_value, signed, span
+from reports.numbers import number, p_value, signed, span
 from reports.tables import Run
 
 if TYPE_CHECKING:
@@ -111,7 +111,13 @@ def waterfall(data: Effects, number_of: int = 0) -> Plot:
     def paint(axes: "Axes") -> None:
         names = ["all old", *(data.switches[i] for i in order), "all new"]
         level = data.old.mean
-        axes.bar(0, level, color=draw.SOFT, width=0.6)
+        for x, total in ((0, data.old.mean), (len(order) + 1, data.new.mean)):
+            axes.plot([x - 0.3, x + 0.3], [total, total], color=draw.INK, lw=3)
+            axes.annotate(
+                number(total, 4), (x, total), xytext=(0, 6), textcoords="offset points",
+                ha="center", fontsize=8.5, fontweight="bold",
+            )  # fmt: skip
+        axes.plot([0.3, 0.7], [level] * 2, color=draw.SOFT, lw=0.6)
         for x, i in enumerate(order, start=1):
             e = data.effects[i]
             good = (e.mean > 0) == data.larger_is_better
@@ -120,22 +126,21 @@ def waterfall(data: Effects, number_of: int = 0) -> Plot:
                 axes.plot([x, x], [level + e.low, level + e.high], color=draw.INK, lw=1.1)
             top = max(level, level + e.mean, level + (e.high if e.known else e.mean))
             axes.annotate(
-                signed(e.mean), (x, top), xytext=(0, 3), textcoords="offset points",
-                ha="center", fontsize=8,
+                signed(e.mean), (x, top), xytext=(0, 4), textcoords="offset points",
+                ha="center", fontsize=8.5,
             )  # fmt: skip
-            axes.plot([x - 0.3, x + 1.3], [level + e.mean] * 2, color=draw.SOFT, lw=0.6)
+            axes.plot([x + 0.3, x + 0.7], [level + e.mean] * 2, color=draw.SOFT, lw=0.6)
             level += e.mean
-        axes.bar(len(order) + 1, data.new.mean, color=draw.SOFT, width=0.6)
         axes.set_xticks(range(len(names)), names)
         axes.set_ylabel(f"{data.metric}, {data.unit}")
         axes.grid(visible=False, axis="x")
-        axes.margins(y=0.12)
+        axes.margins(y=0.18)
 
     return Plot(
         f"waterfall-{number_of}",
         f"From the old world to the new, part by part {data.heading}".strip(),
-        f"{data.metric} with every switch old, what each switch adds (Shapley value, bar: "
-        "interval), and with every switch new.",
+        f"{data.metric} with every switch old, what each switch adds (Shapley value, line: "
+        "interval), and with every switch new. The axis does not start at zero.",
         paint,
         wide=True,
     )
