@@ -1,8 +1,8 @@
 """A door as a process of its own: ``python -m live.main``.
 
 Reads one line of JSON from stdin (``config``, ``door``, ``host``, ``port``, ``cpus``, ``journal``,
-``steps``), prints one (``url``, ``origin_s``, ``model``, ...), and serves until stdin closes or
-SIGTERM comes; then it drains, and writes its journal into the folder ``journal``.
+``steps``, ``tape``), prints one (``url``, ``origin_s``, ``model``, ...), and serves until stdin
+closes or SIGTERM comes; then it drains, and writes its journal into the folder ``journal``.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from dispatch.journal import Journal
 from live import journals
 from live.config import LiveConfig
 from live.serve import direct_door, until_signal
+from live.tape import Tape
 
 
 def open_door(
@@ -57,7 +58,13 @@ async def _serve(given: dict[str, Any]) -> None:
             if given.get("steps"):
                 for device in backend.devices:
                     device.engine.log = []
+            tape = Tape()
+            if given.get("tape"):
+                tape.attach(backend.dispatcher)
             await _until_told()
+            if given.get("tape"):
+                infos = backend.graph.devices
+                tape.save(Path(given["tape"]), infos, config.policy.name, config.seed)
             if given.get("steps"):
                 journals.save_steps([d.engine.log for d in backend.devices], given["steps"])
     finally:

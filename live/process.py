@@ -22,6 +22,7 @@ class DoorProcess:
         *,
         journal: Path | None = None,
         steps: Path | None = None,
+        tape: Path | None = None,
         cpus: Sequence[int] = (),
         port: int = 0,
     ) -> None:
@@ -30,6 +31,7 @@ class DoorProcess:
             "door": door,
             "journal": str(journal) if journal else "",
             "steps": str(steps) if steps else "",
+            "tape": str(tape) if tape else "",
             "cpus": list(cpus),
             "port": port,
         }

@@ -28,6 +28,7 @@ _VERBS: Final = {
     "validate": ("zerolayer.verbs.cost:validate", "The cost model against measured data."),
     "policies": ("zerolayer.verbs.policies:policies", "The placement policies."),
     "legacy": ("zerolayer.verbs.legacy:app", "The legacy router's 47 keys; import a config."),
+    "live": ("zerolayer.verbs.live:app", "Serve, replay and validate on real devices."),
     "bench": ("zerolayer.verbs.bench:app", "How fast dispatch and simulation are."),
     "kernels": ("zerolayer.verbs.kernels:app", "Bounds and checks of the fused kernels."),
 }

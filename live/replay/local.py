@@ -23,14 +23,18 @@ def replay_local(
     journal: Journal,
     progress: Progress | None = None,
     steps: Path | None = None,
+    tape: Path | None = None,
 ) -> Replay:
     """Replay *trace* against a door with *config*; pins door and client apart where it can.
 
-    *steps* names a file for what each iteration did (direct door only).
+    *steps* and *tape* name files for what each iteration did and for what the dispatcher was told
+    (direct door only).
     """
     ours, theirs = split_cpus()
     with tempfile.TemporaryDirectory() as folder:
-        process = DoorProcess(config, door, journal=Path(folder), cpus=theirs, steps=steps)
+        process = DoorProcess(
+            config, door, journal=Path(folder), cpus=theirs, steps=steps, tape=tape
+        )
         with process, _Pinned(ours):
             target = Target(process.url, process.model, True, process.context_tokens, process.vocab)
             run = asyncio.run(replay(trace, target, plan, progress))

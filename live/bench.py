@@ -1,0 +1,181 @@
+"""What the doors cost: ratios measured in one run on this machine, each beside its own floor.
+
+The floors are built here: a bare starlette endpoint that parses JSON and answers JSON, and a bare
+gRPC stream of one message. Every figure is CPU-bound on loopback, medians over interleaved rounds.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import statistics
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import numpy as np
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from live.config import LiveConfig
+from live.legacy import worker_pb2 as wire
+from live.legacy import worker_pb2_grpc as stubs
+from live.process import DoorProcess
+from live.serve import listen
+
+_BODY = {"model": "tiny", "prompt": "hello", "max_tokens": 1}
+_ROUNDS = 5
+
+
+@contextlib.asynccontextmanager
+async def bare_starlette() -> AsyncIterator[str]:
+    """Serve an endpoint that reads JSON and answers it."""
+
+    async def echo(request: Request) -> JSONResponse:
+        return JSONResponse({"got": await request.json()})
+
+    app = Starlette(routes=[Route("/v1/completions", echo, methods=["POST"])])
+    async with listen(app, "127.0.0.1", 0, LiveConfig()) as (_, url):
+        yield url
+
+
+class _Echo(stubs.WorkerServicer):
+    async def Generate(self, call: Any, context: Any) -> AsyncIterator[Any]:
+        yield wire.Piece(kind=2, reason=call.json_rpc)
+
+
+async def grpc_hop_s(calls: int) -> list[float]:
+    """Return the times of *calls* one-message streams over loopback gRPC."""
+    server = grpc.aio.server()
+    register: Any = stubs.add_WorkerServicer_to_server
+    register(_Echo(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    make: Any = stubs.WorkerStub
+    times = []
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub = make(channel)
+        text = json.dumps(_BODY)
+        for at in range(calls + 10):
+            begun = time.perf_counter()
+            async for _ in stub.Generate(wire.Call(json_rpc=text), timeout=10):
+                pass
+            if at >= 10:
+                times.append(time.perf_counter() - begun)
+    await server.stop(0)
+    return times
+
+
+async def request_s(url: str, calls: int, clients: int = 1) -> tuple[list[float], list[float]]:
+    """Return (whole times, handling times the server told, NaN where none) of *calls* requests."""
+    whole: list[float] = []
+    told: list[float] = []
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=clients)
+    async with httpx.AsyncClient(base_url=url, limits=limits, timeout=120) as http:
+
+        async def one(count: int) -> None:
+            for at in range(count):
+                begun = time.perf_counter()
+                answer = await http.post("/v1/completions", json=_BODY)
+                answer.raise_for_status()
+                if at:  # the first opens the connection
+                    whole.append(time.perf_counter() - begun)
+                    handling = answer.headers.get("x-handling-time-ms", "nan")
+                    told.append(float(handling) / 1e3)
+
+        await asyncio.gather(*(one(1 + calls // clients) for _ in range(clients)))
+    return whole, told
+
+
+def measure(calls: int = 100, clients: tuple[int, ...] = (1, 8, 64)) -> dict[str, Any]:
+    """Measure both doors, the floors between them, and the ratios that have bars."""
+    config = LiveConfig.model_validate({"devices": [{"name": "a"}, {"name": "b"}]})
+    found: dict[str, Any] = {"handling": [], "floors": {}, "ratios": {}}
+    with DoorProcess(config, "direct") as direct, DoorProcess(config, "legacy") as legacy:
+        for count in clients:
+            found["handling"].append(
+                _handling(direct.url, legacy.url, max(calls, count * 3), count)
+            )
+        floors = asyncio.run(_floors(calls))
+    found["floors"] = {name: statistics.median(times) * 1e3 for name, times in floors.items()}
+    one = found["handling"][0]
+    hops = found["floors"]["starlette_ms"] + found["floors"]["grpc_stream_ms"]
+    found["ratios"] = {
+        "legacy_over_bare_hops": one["legacy_p50_ms"] / hops,
+        "direct_p50_ms_at_one_client": one["direct_p50_ms"],
+        "direct_handling_over_bare_starlette": one["direct_p50_ms"]
+        / found["floors"]["starlette_ms"],
+    }
+    found["bars"] = {
+        "legacy_over_bare_hops <= 1.5": found["ratios"]["legacy_over_bare_hops"] <= 1.5,
+        "direct_p50_ms_at_one_client <= 0.5": one["direct_p50_ms"] <= 0.5,
+        "direct_handling_over_bare_starlette <= 1.3": found["ratios"][
+            "direct_handling_over_bare_starlette"
+        ]
+        <= 1.3,
+    }
+    return found
+
+
+def _handling(direct: str, legacy: str, calls: int, clients: int) -> dict[str, Any]:
+    """Interleave rounds against both doors; return handling times and their ratio's interval."""
+    times: dict[str, list[float]] = {"direct": [], "legacy": []}
+    ratios = []
+    for _ in range(_ROUNDS):
+        medians = {}
+        for name, url in (("direct", direct), ("legacy", legacy)):
+            _, told = asyncio.run(request_s(url, calls // _ROUNDS + clients, clients))
+            times[name] += told
+            medians[name] = statistics.median(told)
+        ratios.append(medians["legacy"] / medians["direct"])
+    row: dict[str, Any] = {"clients": clients}
+    for name, values in times.items():
+        row[f"{name}_p50_ms"] = float(np.quantile(values, 0.5)) * 1e3
+        row[f"{name}_p99_ms"] = float(np.quantile(values, 0.99)) * 1e3
+    row["legacy_over_direct"] = statistics.median(ratios)
+    row["interval"] = [min(ratios), max(ratios)]
+    return row
+
+
+async def _floors(calls: int) -> dict[str, list[float]]:
+    async with bare_starlette() as url:
+        starlette, _ = await request_s(url, calls)
+    return {"starlette_ms": starlette, "grpc_stream_ms": await grpc_hop_s(calls)}
+
+
+async def hold_streams(url: str, streams: int, seconds: float) -> dict[str, Any]:
+    """Keep *streams* streams open for *seconds*; count what broke."""
+    body = {**_BODY, "max_tokens": 4000, "stream": True}
+    limits = httpx.Limits(max_connections=None)
+    counts = {"opened": 0, "errors": 0, "chunks": 0, "completed": 0}
+    stop = time.monotonic() + seconds
+    async with httpx.AsyncClient(base_url=url, limits=limits, timeout=None) as http:
+
+        async def hold() -> None:
+            while time.monotonic() < stop:
+                try:
+                    async with http.stream("POST", "/v1/completions", json=body) as answer:
+                        answer.raise_for_status()
+                        counts["opened"] += 1
+                        async for line in answer.aiter_lines():
+                            counts["chunks"] += bool(line)
+                            counts["completed"] += line == "data: [DONE]"
+                            if time.monotonic() >= stop:
+                                return
+                except httpx.HTTPError:
+                    counts["errors"] += 1
+                    await asyncio.sleep(0.1)
+
+        await asyncio.gather(*(hold() for _ in range(streams)))
+    return counts
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the resident memory of a process (Linux: /proc/PID/statm, in pages)."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,83 @@
+"""``zerolayer bench live``: what the doors cost, beside floors measured in the same run."""
+
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+
+def live(
+    *,
+    calls: int = 100,
+    clients: Annotated[str, Parameter(help="Numbers of concurrent clients.")] = "1,8,64",
+    streams: Annotated[int, Parameter(help="Streams to hold open; 0 leaves that out.")] = 0,
+    seconds: float = 60.0,
+    json: Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")] = False,
+) -> int:
+    """Measure handling time before the device, legacy and direct, and the doors over their floors.
+
+    Legacy over direct is reported with its interval, never judged. Exit code 1: a bar is missed.
+    """
+    import json as codec
+
+    from dispatch.errors import InputError
+    from live.bench import measure
+
+    counts = clients.split(",")
+    if not all(count.strip().isdecimal() and int(count) for count in counts):
+        raise InputError.at("--clients", f"{clients!r} is no list of numbers", "write 1,8,64")
+    found: dict[str, Any] = measure(calls, tuple(int(count) for count in counts))
+    if streams:
+        found["streams"] = _streams(streams, seconds)
+        found["bars"]["streams held without error, books balanced"] = found["streams"]["holds"]
+    if json:
+        print(codec.dumps(found, indent=2))
+    else:
+        _print(found)
+    return 0 if all(found["bars"].values()) else 1
+
+
+def _streams(count: int, seconds: float) -> dict[str, Any]:
+    import asyncio
+
+    from live.bench import hold_streams, resident_bytes
+    from live.config import LiveConfig
+    from live.process import DoorProcess
+
+    config = LiveConfig.model_validate(
+        {
+            "devices": [{"name": "a", "kv_mib": 256}, {"name": "b", "kv_mib": 256}],
+            "engine": {"max_num_seqs": 64, "max_waiting": 4096},
+            "wait": {"deadline_s": 10 * seconds + 600},
+        }
+    )
+    with DoorProcess(config) as door:
+        asyncio.run(hold_streams(door.url, count, seconds / 6))
+        warm = resident_bytes(door.process.pid)
+        counts = asyncio.run(hold_streams(door.url, count, seconds))
+        grown = resident_bytes(door.process.pid) - warm
+        code = door.stop()  # a door whose books do not balance at the end fails
+    holds = counts["errors"] == 0 and code == 0 and grown < 0.1 * warm
+    return {**counts, "grown_mib": grown / 2**20, "exit": code, "holds": holds}
+
+
+def _print(found: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=80)
+    table = Table(title="handling time before the device, ms")
+    for heading in ("clients", "direct p50", "p99", "legacy p50", "p99", "legacy / direct"):
+        table.add_column(heading, justify="right")
+    for row in found["handling"]:
+        low, high = row["interval"]
+        table.add_row(
+            str(row["clients"]),
+            *(f"{row[k]:.3f}" for k in ("direct_p50_ms", "direct_p99_ms")),
+            *(f"{row[k]:.3f}" for k in ("legacy_p50_ms", "legacy_p99_ms")),
+            f"{row['legacy_over_direct']:.2f} [{low:.2f}, {high:.2f}]",
+        )
+    console.print(table)
+    for name, value in {**found["floors"], **found["ratios"]}.items():
+        console.print(f"{name}: {value:.3f}")
+    for name, held in found["bars"].items():
+        console.print(f"{'holds' if held else 'MISSED'}: {name}")

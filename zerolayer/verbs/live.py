@@ -1,0 +1,250 @@
+"""``zerolayer live``: serve, replay, calibrate, validate and check on real devices."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+
+app = App(name="live", help="The same dispatcher on real devices, behind a real door.")
+
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")]
+Config = Annotated[Path | None, Parameter(help="A live set-up in TOML; see docs/live.md.")]
+DoorKind = Literal["direct", "legacy"]
+
+
+def _setup(
+    config: Path | None, devices: int | None, kind: str, model: str | None, policy: str | None
+) -> Any:
+    from live.load import read_config, slices
+
+    return read_config(
+        config,
+        devices=slices(devices, kind) if devices else None,
+        model={"name": model} if model else None,
+        policy={"name": policy} if policy else None,
+    )
+
+
+@app.command
+def serve(
+    *,
+    config: Config = None,
+    door: DoorKind = "direct",
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    devices: int | None = None,
+    kind: Literal["cpu", "cuda"] = "cpu",
+    model: str | None = None,
+    policy: str | None = None,
+    api_key: Annotated[str, Parameter(env_var="ZEROLAYER_API_KEY")] = "",
+    json: Json = False,
+) -> int:
+    """Serve /v1/completions until SIGTERM or Ctrl-C, then drain.
+
+    Loopback unless --host says otherwise; a public host without an API key is refused.
+    """
+    import asyncio
+    import json as codec
+    import sys
+
+    import torch
+
+    from dispatch.errors import InputError
+    from live.main import backend_of, open_door
+    from live.serve import until_signal
+
+    if host not in ("127.0.0.1", "::1", "localhost") and not api_key:
+        raise InputError.at("--host", f"{host} is not loopback", "set --api-key too")
+    whole = _setup(config, devices, kind, model, policy)
+    torch.set_num_threads(1)
+
+    async def run() -> None:
+        options = {"host": host, "port": port, "api_key": api_key}
+        async with open_door(door, whole, None, **options) as running:
+            backend = backend_of(running)
+            told = {"url": running.url, "door": door, "model": backend.model_name}
+            if json:
+                print(codec.dumps(told), flush=True)
+            else:
+                print(f"{door} door at {running.url}, model {told['model']}", file=sys.stderr)
+            await until_signal()
+            print("draining", file=sys.stderr)
+
+    asyncio.run(run())
+    return 0
+
+
+@app.command
+def replay(
+    trace: str,
+    *,
+    target: str = "local",
+    config: Config = None,
+    door: DoorKind = "direct",
+    devices: int | None = None,
+    model: str | None = None,
+    policy: str | None = None,
+    format: str | None = None,
+    limit: int | None = None,
+    deadline_s: float = 30.0,
+    drain_s: float = 60.0,
+    lag_limit_ms: float = 10.0,
+    api_key: Annotated[str, Parameter(env_var="ZEROLAYER_API_KEY")] = "",
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    json: Json = False,
+) -> int:
+    """Replay a trace open loop against a URL, or against a door started here (``local``).
+
+    Writes requests, decisions and devices as Parquet into -o. Exit code 3 where the client itself
+    was late: such a run says nothing of the server.
+    """
+    import asyncio
+    import json as codec
+
+    from dispatch.journal import Journal
+    from live.replay.journal import write
+    from live.replay.local import replay_local
+    from live.replay.run import Plan, find_target
+    from live.replay.run import replay as send
+    from traces import read
+
+    rows = read(trace, format=format)
+    if limit is not None and limit < len(rows):
+        import numpy as np
+
+        rows = rows.take(np.arange(limit))
+    plan = Plan(deadline_s=deadline_s, drain_s=drain_s, lag_limit_s=lag_limit_ms / 1e3)
+    sink = None
+    if output is not None:
+        from traces.sink import ParquetSink
+
+        sink = ParquetSink(output)
+    journal = Journal(sink, arm=door if target == "local" else "remote")
+    if target == "local":
+        whole = _setup(config, devices, "cpu", model, policy)
+        run = replay_local(rows, whole, door, plan, journal, _progress)
+    else:
+        found = asyncio.run(find_target(target, api_key, model or ""))
+        run = asyncio.run(send(rows, found, plan, _progress))
+        write(run, rows, journal)
+    journal.close()
+    if sink is not None:
+        sink.close()
+    summary = run.summary()
+    if json:
+        print(codec.dumps(summary, indent=2))
+    else:
+        _print_table("replay", summary)
+    return 3 if summary["degraded"] else 0
+
+
+@app.command
+def calibrate(
+    output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    *,
+    config: Config = None,
+    name: str = "live-cpu",
+    model: str | None = None,
+    seconds: float = 20.0,
+    json: Json = False,
+) -> int:
+    """Measure the first device of a set-up into a hardware folder that the simulator reads.
+
+    Then: ZEROLAYER_HARDWARE=FOLDER zerolayer live validate TRACE --hardware FOLDER.
+    """
+    import json as codec
+
+    from zerolayer.live_worlds import calibrate as run
+
+    found = run(_setup(config, None, "cpu", model, None), output, name, seconds)
+    print(codec.dumps(found, indent=2)) if json else _print_table("calibration", found)
+    return 0
+
+
+@app.command
+def validate(
+    trace: str | None = None,
+    *,
+    hardware: Annotated[Path, Parameter(help="Folder written by `live calibrate`.")],
+    config: Config = None,
+    name: str = "live-cpu",
+    model: str | None = None,
+    format: str | None = None,
+    limit: int = 200,
+    repeats: int = 2,
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    json: Json = False,
+) -> int:
+    """Replay one trace live and simulated, and state the error quantile by quantile.
+
+    Holds (0) where medians are within max(10 %, twice the error between two live repeats) and p99
+    within 25 % likewise, and every recorded decision comes out the same; else 1. Inconclusive (3)
+    where two live repeats are more than 25 % apart: then no bar means anything.
+    """
+    import json as codec
+
+    from zerolayer.live_worlds import validate as run
+
+    whole = _setup(config, None, "cpu", model, None)
+    found = run(whole, hardware, name, trace, format, limit, repeats, output)
+    if json:
+        print(codec.dumps(found, indent=2))
+    else:
+        _print_rows("live against simulated", found["rows"])
+        _print_table("placement", found["placement"])
+    if not found["steady"]:
+        return 3
+    return 0 if found["holds"] else 1
+
+
+@app.command
+def check(
+    *,
+    gpu: bool = False,
+    model: str | None = None,
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    json: Json = False,
+) -> int:
+    """Serve, replay, calibrate, an OOM drill and the sampler's cost, in one run of < 4 minutes.
+
+    --gpu uses CUDA devices (one a GPU); without it CPU devices. Writes JSON to -o.
+    """
+    import json as codec
+
+    from zerolayer.live_check import check as run
+
+    found = run(gpu, model)
+    text = codec.dumps(found, indent=2)
+    if output is not None:
+        output.write_text(text + "\n", encoding="utf-8")
+    print(text) if json or output is None else _print_table("live check", found["verdicts"])
+    return 0 if all(found["verdicts"].values()) else 1
+
+
+def _progress(done: int, of: int) -> None:
+    import sys
+
+    print(f"\rsent {done:,} of {of:,}", end="", file=sys.stderr, flush=True)
+
+
+def _print_table(title: str, values: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, show_header=False)
+    for key, value in values.items():
+        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+        table.add_row(key, shown)
+    Console(width=80).print(table)
+
+
+def _print_rows(title: str, rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title)
+    for key in rows[0]:
+        table.add_column(key)
+    for row in rows:
+        table.add_row(*(f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()))
+    Console(width=80).print(table)
