@@ -66,7 +66,13 @@ def _threats(run: Run) -> list[str]:
     extrapolated = sorted(
         {str(x) for a in run.arms for f in run.facts(a) for x in f.get("extrapolated") or ()}
     )
-    told += [f"Extrapolated beyond the measured range: {x}." for x in extrapolated]
+    groups: dict[str, list[str]] = {}
+    for text in extrapolated:
+        place, _, what = text.rpartition(": ")
+        groups.setdefault(place, []).append(what.rstrip("."))
+    for place, parts in groups.items():
+        where = f" of {place}" if place else ""
+        told.append(f"Beyond the measured range{where}: {', '.join(parts)}.")
     for arm in run.arms:
         notes = sorted({str(x) for f in run.facts(arm) for x in f.get("notes") or ()})
         told += [f"`{arm}`: {x}" for x in notes]

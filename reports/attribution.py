@@ -124,8 +124,9 @@ def sentence(run: Run, steps: tuple[Step, ...], cells: tuple[Effects, ...]) -> s
         )
     return (
         f"Of the **{whole}** in mean e2e (requests that finished in both arms), deleting the layer "
-        f"alone gives **{change_span(layer.e2e_mean)}** (`{layer.a}` → `{layer.b}`); the rest "
-        "comes from what else the candidate changes."
+        f"alone gives **{change_span(layer.e2e_mean)}**, and {span(layer.missed, 'points')} of "
+        f"missed SLOs (`{layer.a}` → `{layer.b}`); the rest comes from what else the candidate "
+        "changes."
     )
 
 

@@ -147,6 +147,9 @@ def section(run: Run, data: Causes) -> Section:
         _cause_table(run, data),
         _plot(run, data),
     )
+    held = _would_have_held(run)
+    if held is not None:
+        made.add(held)
     limit = deadline_s(run)
     for arm in (run.baseline, run.candidate):
         total = int(data.timeouts[arm].sum())
@@ -162,6 +165,29 @@ def section(run: Run, data: Causes) -> Section:
             )
         )
     return made
+
+
+def _would_have_held(run: Run) -> Table | None:
+    """Return where the baseline's misjudged requests died, and which GPU kind had room then."""
+    kinds = {int(d["device"]): str(d.get("gpu", "?")) for d in run.devices(run.baseline)}
+    found: dict[tuple[str, str], int] = {}
+    for cell in run.of(run.baseline):
+        rows = cell.servable & (cell["root_cause"] == RootCause.memory_misjudged)
+        pair = np.stack([cell["device"][rows], cell["fitting_device"][rows]], axis=1)
+        ids, times = np.unique(pair, axis=0, return_counts=True)
+        for (died, fits), n in zip(ids.tolist(), times.tolist(), strict=True):
+            key = kinds.get(died, "?"), kinds.get(fits, "unknown")
+            found[key] = found.get(key, 0) + n
+    if not found:
+        return None
+    total = sum(found.values())
+    rows_of = [
+        (died, fits, f"{n:,} ({percent(n / total)})")
+        for (died, fits), n in sorted(found.items(), key=lambda x: (-x[1], x[0]))
+    ]
+    caption = f"Misjudged memory in {run.baseline}: where it died, and what would have held it"
+    head = ("Died on", "had room at that moment", "requests")
+    return Table(caption, head, rows_of, frozenset({0, 1}))
 
 
 def _accounting(run: Run, data: Causes) -> Table:

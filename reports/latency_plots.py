@@ -60,10 +60,10 @@ def _ecdf(run: Run, metric: m.Metric) -> Plot:
     lost = ", ".join(f"{a} {_lost_share(run, a)}" for _, a in series(run))
     return Plot(
         f"ecdf-{metric.name[:-2]}",
-        f"{metric.title}: share of requests within x",
-        "Empirical distribution over all servable requests; the band is the interval of each "
-        f"quantile over {len(run.replicates)} replicates. A curve ends below 100 % where requests "
-        f"failed ({lost}).",
+        f"{short(metric.name)}: share of requests within x",
+        f"{metric.title}: empirical distribution over all servable requests; the band is the "
+        f"interval of each quantile over {len(run.replicates)} replicates. A curve ends below "
+        f"100 % where requests failed ({lost}).",
         paint,
     )
 

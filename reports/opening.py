@@ -22,13 +22,16 @@ _ANSWER: Final = {Verdict3.safe: "safe", Verdict3.unsafe: "unsafe", Verdict3.uns
 
 
 def headline(run: Run, verdict: Verdict) -> str:
-    """Return the verdict as one sentence a director can act on."""
+    """Return the verdict as one sentence a director can act on; it names all that changes."""
     kinds = [
         section_of(arm_config(run, a), "door").get("kind") for a in (run.baseline, run.candidate)
     ]
     act = f"Replacing {run.baseline} by {run.candidate}"
     if kinds == ["legacy", "direct"]:
-        act = "Deleting the routing layer"
+        others = attribution.switches_between(run, run.baseline, run.candidate)[1:]
+        named = [attribution.SWITCHES[s] for s in others]
+        also = f" along with another {' and '.join(named)}" if named else ""
+        act = f"Deleting the routing layer{also}"
     match verdict.answer:
         case Verdict3.safe:
             return f"{act} is safe on this evidence."

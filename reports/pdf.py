@@ -231,7 +231,7 @@ class _Press:
         if table.status is not None:
             for row in rows[1:]:
                 row[table.status] = f"{sign(row[table.status])} {row[table.status]}"
-        laid = columns(rows, size, ROOM, 9.0)
+        laid = columns(rows, size, ROOM, 9.0, table.status)
         self._need(size * LEADING * (2 + max(len(c) for c in laid.cells[0])) + 30)
         self.text(table.caption, 8.5, bold=True, after=1)
         for at, cells in enumerate(laid.cells):

@@ -70,8 +70,13 @@ class Columns:
     cells: list[list[list[str]]]
 
 
-def columns(rows: list[list[str]], size: float, room_pt: float, gap_pt: float) -> Columns:
-    """Return column widths that fill *room_pt* fairly, and *rows* wrapped to them (row 0 bold)."""
+def columns(
+    rows: list[list[str]], size: float, room_pt: float, gap_pt: float, firm: int | None = None
+) -> Columns:
+    """Return column widths that fill *room_pt* fairly, and *rows* wrapped to them (row 0 bold).
+
+    The column *firm* is never wrapped below its head.
+    """
     count = len(rows[0])
     natural, least = [0.0] * count, [0.0] * count
     for at, row in enumerate(rows):
@@ -79,6 +84,8 @@ def columns(rows: list[list[str]], size: float, room_pt: float, gap_pt: float) -
             bold = not at or not i
             natural[i] = max(natural[i], width_pt(cell, size, bold) + gap_pt)
             word = max((width_pt(w, size, bold) for w in cell.split()), default=0.0)
+            if at and i == firm:
+                word = width_pt(cell, size, bold)
             least[i] = max(least[i], min(word, room_pt / 3) + gap_pt)
     spare = room_pt - sum(least)
     if sum(natural) <= room_pt:
