@@ -60,6 +60,11 @@ class Flow:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
+    @property
+    def ready(self) -> bool:
+        """Whether the next event is here already."""
+        return bool(self._events)
+
     async def next(self) -> Event:
         """Wait for the next event."""
         while not self._events:

@@ -155,9 +155,10 @@ class LegacyBackend:
                 self.dispatcher.cancelled(request.id)
             else:
                 self.dispatcher.failed(request.id, fault=True)
-                # A 502 before any byte went upstream may be repeated; a sent body only by rule.
+                # Only a connection that never came about leaves the body unsent.
+                unsent = failure == "fault" and not relay.started and "connect" in reason.lower()
                 if not relay.record.output_tokens and relay.rules.may_retry(
-                    failure, request.attempt, body_sent=relay.started
+                    failure, request.attempt, body_sent=not unsent
                 ):
                     relay.record.wasted(self.now_s())
                     relay.request = replace(
@@ -181,21 +182,10 @@ class LegacyBackend:
         )
         try:
             async for piece in call:
-                event = Event(
-                    relay.request.id,
-                    Kind(piece.kind),
-                    piece.time_s,
-                    tuple(piece.tokens),
-                    piece.reason,
-                    piece.fragmentation,
-                    piece.preemptions,
-                )
-                relay.flow.handed_over_s = piece.handed_over_s
-                if event.kind == Kind.finished:
-                    relay.record.preemptions += event.preemptions
-                    return Kind.finished, "", event.reason
-                self._note(relay, event)
-                relay.flow.push(event)
+                self._note(relay, piece)
+                if piece.kind == Kind.finished:
+                    relay.record.preemptions += piece.preemptions
+                    return Kind.finished, "", piece.reason
         except grpc.aio.AioRpcError as error:
             kind, failure = _KINDS.get(error.code(), (Kind.failed, "fault"))
             return kind, failure, TIMED_OUT if failure == "timeout" else str(error.details())
@@ -208,18 +198,24 @@ class LegacyBackend:
         left_s = relay.request.deadline_s - self.now_s()
         return max(0.001, min(relay.rules.timeout_s, left_s))
 
-    def _note(self, relay: _Relay, event: Event) -> None:
-        record = relay.record
-        if event.kind == Kind.started:
+    def _note(self, relay: _Relay, piece: Any) -> None:
+        """Book what a piece says and hand its tokens on."""
+        record, id_ = relay.record, relay.request.id
+        if not relay.started:
             relay.started = True
-            record.started_s = event.time_s - self.origin_s
-            record.handed_over_s = relay.flow.handed_over_s - self.origin_s
-            self.dispatcher.started(relay.request.id)
-        elif event.kind == Kind.tokens:
-            if not record.output_tokens:
-                record.first_token_s = event.time_s - self.origin_s
-                self.dispatcher.first_token(relay.request.id)
-            record.output_tokens += len(event.tokens)
+            relay.flow.handed_over_s = piece.handed_over_s
+            record.started_s = piece.started_s - self.origin_s
+            record.handed_over_s = piece.handed_over_s - self.origin_s
+            self.dispatcher.started(id_)
+            relay.flow.push(Event(id_, Kind.started, piece.started_s))
+        if not piece.tokens:
+            return
+        if not record.output_tokens:
+            record.first_token_s = piece.time_s - self.origin_s
+            self.dispatcher.first_token(id_)
+        tokens = tuple(piece.tokens)
+        record.output_tokens += len(tokens)
+        relay.flow.push(Event(id_, Kind.tokens, piece.time_s, tokens, "", piece.fragmentation))
 
     def _close(self, relay: _Relay, kind: Kind, failure: str, reason: str) -> None:
         self._relays.pop(relay.record.request.id, None)

@@ -66,10 +66,17 @@ class WorkerService(stubs.WorkerServicer):
                 return
             while True:
                 event = await flow.next()
+                tokens = event.tokens
+                if event.kind == Kind.started:
+                    continue  # goes out with the first token: a message costs more than it says
+                if event.kind == Kind.tokens and flow.ready:
+                    event = await flow.next()
+                    tokens += event.tokens
+                if tokens or event.kind == Kind.finished:
+                    yield piece_of(event, tokens, flow)
                 if event.kind in _STATUS:
                     await context.abort(_STATUS[event.kind], event.reason)
                     return
-                yield piece_of(event, flow.handed_over_s)
                 if event.is_end:
                     return
         finally:  # the caller left, its deadline passed, or all is done
@@ -97,16 +104,17 @@ def job_of(json_rpc: str) -> Job:
     return Job(**call["params"])
 
 
-def piece_of(event: Event, handed_over_s: float) -> Any:
-    """Return the wire form of an event."""
+def piece_of(event: Event, tokens: tuple[int, ...], flow: Flow) -> Any:
+    """Return the wire form of an event that brings *tokens*."""
     return wire.Piece(
-        kind=int(event.kind),
+        kind=int(Kind.finished if event.kind == Kind.finished else Kind.tokens),
         time_s=event.time_s,
-        tokens=event.tokens,
+        tokens=tokens,
         reason=event.reason,
         fragmentation=event.fragmentation or 0.0,
-        handed_over_s=handed_over_s,
+        handed_over_s=flow.handed_over_s,
         preemptions=event.preemptions,
+        started_s=flow.started_s,
     )
 
 

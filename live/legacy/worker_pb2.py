@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18live/legacy/worker.proto\x12\x0ezerolayer.live\"\x18\n\x04\x43\x61ll\x12\x10\n\x08json_rpc\x18\x01 \x01(\t\"\x88\x01\n\x05Piece\x12\x0c\n\x04kind\x18\x01 \x01(\x05\x12\x0e\n\x06time_s\x18\x02 \x01(\x01\x12\x0e\n\x06tokens\x18\x03 \x03(\r\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x15\n\rfragmentation\x18\x05 \x01(\x01\x12\x15\n\rhanded_over_s\x18\x06 \x01(\x01\x12\x13\n\x0bpreemptions\x18\x07 \x01(\x05\"\n\n\x08Question\"8\n\x05\x41\x62out\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x01(\t\x12\x10\n\x08snapshot\x18\x03 \x01(\t2\x80\x01\n\x06Worker\x12\x39\n\x08Generate\x12\x14.zerolayer.live.Call\x1a\x15.zerolayer.live.Piece0\x01\x12;\n\x08\x44\x65scribe\x12\x18.zerolayer.live.Question\x1a\x15.zerolayer.live.Aboutb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18live/legacy/worker.proto\x12\x0ezerolayer.live\"\x18\n\x04\x43\x61ll\x12\x10\n\x08json_rpc\x18\x01 \x01(\t\"\x9b\x01\n\x05Piece\x12\x0c\n\x04kind\x18\x01 \x01(\x05\x12\x0e\n\x06time_s\x18\x02 \x01(\x01\x12\x0e\n\x06tokens\x18\x03 \x03(\r\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x15\n\rfragmentation\x18\x05 \x01(\x01\x12\x15\n\rhanded_over_s\x18\x06 \x01(\x01\x12\x13\n\x0bpreemptions\x18\x07 \x01(\x05\x12\x11\n\tstarted_s\x18\x08 \x01(\x01\"\n\n\x08Question\"8\n\x05\x41\x62out\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x01(\t\x12\x10\n\x08snapshot\x18\x03 \x01(\t2\x80\x01\n\x06Worker\x12\x39\n\x08Generate\x12\x14.zerolayer.live.Call\x1a\x15.zerolayer.live.Piece0\x01\x12;\n\x08\x44\x65scribe\x12\x18.zerolayer.live.Question\x1a\x15.zerolayer.live.Aboutb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,11 +34,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CALL']._serialized_start=44
   _globals['_CALL']._serialized_end=68
   _globals['_PIECE']._serialized_start=71
-  _globals['_PIECE']._serialized_end=207
-  _globals['_QUESTION']._serialized_start=209
-  _globals['_QUESTION']._serialized_end=219
-  _globals['_ABOUT']._serialized_start=221
-  _globals['_ABOUT']._serialized_end=277
-  _globals['_WORKER']._serialized_start=280
-  _globals['_WORKER']._serialized_end=408
+  _globals['_PIECE']._serialized_end=226
+  _globals['_QUESTION']._serialized_start=228
+  _globals['_QUESTION']._serialized_end=238
+  _globals['_ABOUT']._serialized_start=240
+  _globals['_ABOUT']._serialized_end=296
+  _globals['_WORKER']._serialized_start=299
+  _globals['_WORKER']._serialized_end=427
 # @@protoc_insertion_point(module_scope)

@@ -13,7 +13,7 @@ class Call(_message.Message):
     def __init__(self, json_rpc: _Optional[str] = ...) -> None: ...
 
 class Piece(_message.Message):
-    __slots__ = ("kind", "time_s", "tokens", "reason", "fragmentation", "handed_over_s", "preemptions")
+    __slots__ = ("kind", "time_s", "tokens", "reason", "fragmentation", "handed_over_s", "preemptions", "started_s")
     KIND_FIELD_NUMBER: _ClassVar[int]
     TIME_S_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -21,6 +21,7 @@ class Piece(_message.Message):
     FRAGMENTATION_FIELD_NUMBER: _ClassVar[int]
     HANDED_OVER_S_FIELD_NUMBER: _ClassVar[int]
     PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
+    STARTED_S_FIELD_NUMBER: _ClassVar[int]
     kind: int
     time_s: float
     tokens: _containers.RepeatedScalarFieldContainer[int]
@@ -28,7 +29,8 @@ class Piece(_message.Message):
     fragmentation: float
     handed_over_s: float
     preemptions: int
-    def __init__(self, kind: _Optional[int] = ..., time_s: _Optional[float] = ..., tokens: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ..., fragmentation: _Optional[float] = ..., handed_over_s: _Optional[float] = ..., preemptions: _Optional[int] = ...) -> None: ...
+    started_s: float
+    def __init__(self, kind: _Optional[int] = ..., time_s: _Optional[float] = ..., tokens: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ..., fragmentation: _Optional[float] = ..., handed_over_s: _Optional[float] = ..., preemptions: _Optional[int] = ..., started_s: _Optional[float] = ...) -> None: ...
 
 class Question(_message.Message):
     __slots__ = ()
