@@ -157,7 +157,7 @@ def reproduce(run: Run) -> Section:
     made = Section("reproduce", "How to reproduce")
     argv = run.manifest.get("argv") or ()
     scenario = run.scenario
-    command = " ".join(_argument(a) for a in argv)
+    command = run.manifest.get("command") or " ".join(_argument(a) for a in argv)
     made.add(
         Bullets(
             [

@@ -192,6 +192,15 @@ def compose(data: Analysis) -> Document:
     return Document(title, opening.subtitle(run), [s for s in sections if s is not None])
 
 
+def finite(node: Any) -> Any:
+    """Return JSON-able *node* with every figure that is not finite as None (unknown)."""
+    if isinstance(node, float):
+        return node if math.isfinite(node) else None
+    if isinstance(node, Mapping):
+        return {key: finite(value) for key, value in node.items()}
+    return [finite(value) for value in node] if isinstance(node, list | tuple) else node
+
+
 def write(folder: Path, manifest: Mapping[str, Any]) -> Verdict:
     """Write the report files of a run folder and return the verdict.
 
@@ -202,7 +211,7 @@ def write(folder: Path, manifest: Mapping[str, Any]) -> Verdict:
     data = analyse(folder, manifest)
     document = compose(data)
     footer = "Made by zerolayer from the journal of this run; times are in `manifest.json` only."
-    text = json.dumps(data.as_dict(), indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(finite(data.as_dict()), indent=1, ensure_ascii=False, allow_nan=False)
     (folder / "summary.json").write_text(text + "\n", "utf-8")
     (folder / "report.html").write_text(html.render(document, footer), "utf-8")
     (folder / "report.md").write_text(markdown.render(document, footer), "utf-8")

@@ -112,6 +112,8 @@ def rate_difference(
     Equal counts in every replicate have no spread for t to see (two arms without one failure): then
     the exact binomial bounds of the pooled counts give the width, so that zero of few is no proof.
     """
+    if not offered.all():
+        return Interval(math.nan, math.nan, math.nan, len(offered))
     interval = paired(candidate / offered, baseline / offered, confidence)
     if interval.n and not (interval.sd or 0.0) > 0.0:
         n = int(offered.sum())

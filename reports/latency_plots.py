@@ -53,6 +53,9 @@ def _ecdf(run: Run, metric: m.Metric) -> Plot:
                 _GRID[fine] * 100, low[fine], high[fine], color=colour, alpha=0.2, linewidth=0
             )
         _time_axis(axes, f"{short(metric.name)}, s (log scale)")
+        shown = np.concatenate([c[2][np.isfinite(c[2])] for c in curves]) if curves else _GRID
+        if len(shown):  # a band may run wild where a curve ends; the curves set the scale
+            axes.set_xlim(max(shown.min(), 1e-6) * 0.7, shown.max() * 1.4)
         axes.set_ylabel("requests served within it, %")
         axes.set_ylim(0, 100)
         axes.legend(loc="upper left")

@@ -48,6 +48,8 @@ def seconds(value: float) -> str:
 
 def percent(ratio: float, digits: int = 3) -> str:
     """Return a share as a percentage."""
+    if math.isnan(ratio):
+        return "n/a"
     return f"{number(ratio * 100.0, digits)} %"
 
 

@@ -20,6 +20,14 @@ from reports.verdict import Verdict
 
 _ANSWER: Final = {Verdict3.safe: "safe", Verdict3.unsafe: "unsafe", Verdict3.unsure: "unsure"}
 
+_NEW: Final = {
+    "placement": "placement",
+    "kernels": "kernels",
+    "memory": "memory management",
+    "fleet": "hardware",
+    "telemetry": "telemetry",
+}
+
 
 def headline(run: Run, verdict: Verdict) -> str:
     """Return the verdict as one sentence a director can act on; it names all that changes."""
@@ -29,9 +37,9 @@ def headline(run: Run, verdict: Verdict) -> str:
     act = f"Replacing {run.baseline} by {run.candidate}"
     if kinds == ["legacy", "direct"]:
         others = attribution.switches_between(run, run.baseline, run.candidate)[1:]
-        named = [attribution.SWITCHES[s] for s in others]
-        also = f" along with another {' and '.join(named)}" if named else ""
-        act = f"Deleting the routing layer{also}"
+        named = [_NEW[s] for s in others]
+        listed = " and ".join(filter(None, [", ".join(named[:-1]), *named[-1:]]))
+        act = "Deleting the routing layer" + (f", with new {listed}," if named else "")
     match verdict.answer:
         case Verdict3.safe:
             return f"{act} is safe on this evidence."
@@ -97,19 +105,19 @@ def _tiles(run: Run) -> list[Tile]:
     oom = share(m.ooms)
     limit = causes.deadline_s(run)
     late = share(lambda c: causes.no_success_in_time(c, limit))
-    ratio = ratio_at(run, m.METRICS["e2e_s"], 50.0)
-    values = [
-        nearest_rank(m.pooled(run, a, m.METRICS["e2e_s"]), 50.0)
-        for a in (run.baseline, run.candidate)
-    ]
+    e2e = m.METRICS["e2e_s"]
+    ratio = ratio_at(run, e2e, 50.0)
+    values = [nearest_rank(m.pooled(run, a, e2e), 50.0) for a in (run.baseline, run.candidate)]
     shift = change(ratio.mean) if math.isfinite(ratio.mean) else "n/a"
+    lost = [math.isinf(v) for v in (*values, *m.percentiles(run, run.candidate, e2e, 50.0))]
+    none = "; ∞ in some replicates" if any(lost) else ", no interval"
     limits = f"[{signed((ratio.low - 1) * 100)}, {signed((ratio.high - 1) * 100)}] %"
     return [
         Tile(
             "e2e latency, median",
             shift,
             f"{seconds(values[0])} → {seconds(values[1])}"
-            + (f" {limits}" if ratio.known else ", no interval"),
+            + (f" {limits}" if ratio.known else none),
         ),
         Tile("SLO attainment", percent(attained[1]), f"was {percent(attained[0])}"),
         Tile("OOM rate", percent(oom[1]), f"was {percent(oom[0])}"),

@@ -163,8 +163,6 @@ def _unbounded(
 def _points(run: Run, of: Callable[[Requests], Bools]) -> Interval:
     base, cand = run.of(run.baseline), run.of(run.candidate)
     n = m.offered(base)
-    if not n.all():
-        return Interval(math.nan, math.nan, math.nan, len(n))
     return rate_difference(m.counts(cand, of), m.counts(base, of), n, run.confidence).scaled(100.0)
 
 
