@@ -103,21 +103,21 @@ def test_frozen_telemetry_does_not_stop_placement_nor_herd() -> None:
 
 def test_a_slow_reader_is_dropped_and_the_rest_is_served() -> None:
     limits = {"stream_buffer": 64}
-    with door(limits=limits, engine={"max_num_seqs": 4}) as thread:
+    with door(limits=limits, engine={"max_num_seqs": 8}) as thread:
         host, port = thread.url.removeprefix("http://").split(":")
         raw = socket.socket()
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         raw.connect((host, int(port)))
-        data = json.dumps(body(max_tokens=4000, stream=True)).encode()
+        data = json.dumps(body(max_tokens=4000, stream=True, n=4, echo=True)).encode()
         head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n"
         raw.sendall(head.encode() + data)  # and never reads
-        until(lambda: thread.running.placer.in_flight == 1, "the request never came in")
+        until(lambda: thread.running.placer.in_flight == 4, "the request never came in")
         assert post(thread.url).status_code == 200
         until(lambda: thread.running.placer.in_flight == 0, "a slow reader is never dropped", 60)
         raw.close()
         settled(thread)
         outcomes = thread.running.placer.recorder.outcomes
-        assert outcomes[Outcome.cancelled] + outcomes[Outcome.finished] == 2
+        assert (outcomes[Outcome.cancelled], outcomes[Outcome.finished]) == (4, 1)
 
 
 def test_out_of_memory_under_load_kills_only_whom_it_hits() -> None:
