@@ -2,14 +2,25 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from reports import metrics as m
+from reports import workload
 from reports.document import Bullets, Paragraph, Section, Table
 from reports.intervals import sample_floor
 from reports.numbers import count, number
 from reports.pressure import arm_config, section_of
 from reports.tables import Run
+
+_PROPERTIES: Final = {
+    "span_s": "span, s",
+    "rate_per_s": "rate, requests/s",
+    "cv": "burstiness: CV of the gaps (1 for Poisson)",
+    "dispersion_1s": "index of dispersion, 1 s windows (1 for Poisson)",
+    "dispersion_10s": "index of dispersion, 10 s windows",
+    "failed": "rows that failed in the source",
+    "cached": "rows answered from a cache",
+}
 
 
 def limits(run: Run) -> Section:
@@ -19,6 +30,7 @@ def limits(run: Run) -> Section:
     rows = list(_describe(trace))
     if rows:
         made.add(Table("The trace", ("Property", "value"), rows, frozenset({0, 1})))
+    made.add(*workload.plots(run))
     quirks = [_quirk(q) for q in trace.get("quirks") or ()]
     if quirks:
         made.add(Paragraph("Quirks of the source:"), Bullets(quirks))
@@ -32,7 +44,7 @@ def limits(run: Run) -> Section:
 def _describe(trace: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     rows = []
     for key, value in trace.items():
-        name = f"{prefix}{key.replace('_', ' ')}"
+        name = _PROPERTIES.get(key, f"{prefix}{key.replace('_', ' ')}")
         if isinstance(value, Mapping):
             flat = all(isinstance(v, int | float) for v in value.values())
             if flat and value:
