@@ -61,7 +61,14 @@ def replicate(trace: Trace, scenario: Scenario, number: int) -> Trace:
     """Return replicate *number* of *trace*: itself for 0, else one resampled by blocks of time."""
     if number == 0 or scenario.trace.resample == "none":
         return trace
-    return resample.blocks(trace, scenario.trace.block_s, scenario.seed, number)
+    drawn = resample.blocks(trace, scenario.trace.block_s, scenario.seed, number)
+    if not len(drawn):
+        raise InputError.at(
+            scenario.trace.source,
+            f"replicate {number} drew only blocks of {scenario.trace.block_s:g} s without requests",
+            "take more of the trace, or set a smaller trace.block_s",
+        )
+    return drawn
 
 
 def mix(trace: Trace, scenario: Scenario) -> Trace:

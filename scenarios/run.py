@@ -40,11 +40,13 @@ def run(
     quiet: bool = False,
     finish: Finish | None = None,
     extra: Mapping[str, Any] | None = None,
+    command: str = "",
 ) -> RunResult:
     """Run all arms on all replicates.
 
     *jobs* processes (0: one per core) share the cells; results do not hang on it. Without a
-    *target* the folder is a scratch one that is gone on return. *extra* goes into the manifest.
+    *target* the folder is a scratch one that is gone on return. *extra* and *command*
+    (how to run it again) go into the manifest.
     """
     started_at = manifest.now()
     with _terminable(), _place(target, force) as place:
@@ -58,7 +60,7 @@ def run(
             arm.name: {"devices": arms.devices(arms.fleet(scenario, arm)), "facts": facts[number]}
             for number, arm in enumerate(scenario.arms)
         }
-        about |= dict(extra or {})
+        about |= {"command": command, **(extra or {})}
         outcome = None
         if finish is not None:
             _say(quiet, "writing the report")

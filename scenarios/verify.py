@@ -54,7 +54,15 @@ def verify(
         again = Path(scratch) / "run"
         finish = reports.evidence.write if (place / "summary.json").is_file() else None
         extra = _factorial(scenario, jobs, quiet, Path(scratch)) if "factorial" in stated else {}
-        run(scenario, again, jobs=jobs, quiet=quiet, finish=finish, extra=extra)
+        run(
+            scenario,
+            again,
+            jobs=jobs,
+            quiet=quiet,
+            finish=finish,
+            extra=extra,
+            command=str(stated.get("command", "")),
+        )
         fresh = folder.read_manifest(again)
         other = _other_bytes(stated, fresh)
         figures = _figures(place, again, stated, fresh)

@@ -36,6 +36,14 @@ ClusterOption = Annotated[
 QuietOption = Annotated[bool, Parameter(help="No progress on stderr.", negative="")]
 
 
+def command(verb: str, scenario: str, settings: list[str]) -> str:
+    """Return the command that gives the same figures; folder and workers are left to the reader."""
+    import shlex
+
+    words = ["zerolayer", verb, scenario, *(w for s in settings for w in ("--set", s))]
+    return shlex.join([*words, "-o", "FOLDER"])
+
+
 def overrides(settings: list[str] | None, replicates: int | None) -> list[str]:
     """Return ``--set`` and its short forms as one list."""
     short = [] if replicates is None else [f"replicates={replicates}"]

@@ -15,6 +15,7 @@ from zerolayer.options import (
     ReplicatesOption,
     ScenarioArgument,
     SetOption,
+    command,
     overrides,
 )
 
@@ -81,7 +82,8 @@ def evidence(
     from scenarios.run import run as run_scenario
     from zerolayer.output import print_json
 
-    whole = load(scenario, overrides(set, replicates))
+    settings = overrides(set, replicates)
+    whole = load(scenario, settings)
     target = output if output is not None else Path("out") / whole.name
     check_target(target, force)
     extra = {}
@@ -93,7 +95,7 @@ def evidence(
             extra = designs(whole, sweep)
     done = run_scenario(
         whole, target, jobs=jobs, force=force, quiet=quiet, finish=reports.evidence.write,
-        extra=extra,
+        extra=extra, command=command("evidence", scenario, settings),
     )  # fmt: skip
     verdict = done.outcome
     if json:
