@@ -127,7 +127,8 @@ class _Press:
 
     def section(self, section: Section) -> None:
         """Set a heading and its blocks."""
-        self._need(90)
+        opens_with_plot = any(isinstance(b, Plot) for b in section.blocks[:2])
+        self._need(300 if opens_with_plot else 90)
         self._y -= 12
         self.text(section.title, 12.5, bold=True, after=3)
         pending: Plot | None = None
@@ -174,7 +175,7 @@ class _Press:
             for line in some:
                 self._y -= size * LEADING
                 self._put(line, EDGE + 14, self._y, size, bold=size > 9)
-        self._y -= 18
+        self._y -= 26
         self._tiles(block)
 
     def _tiles(self, block: Banner) -> None:
