@@ -145,6 +145,25 @@ def test_pdf_holds_every_section_and_selectable_text(stand_in: Run) -> None:
     assert b"CreationDate" not in pages
 
 
+def test_pdf_says_every_number_of_the_markdown(
+    stand_in: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from reports import pdf
+
+    lines: list[str] = []
+    real = pdf.page_text
+
+    def listen(page: list[Any]) -> Any:
+        lines.extend(line[0] for line in page)
+        return real(page)
+
+    monkeypatch.setattr(pdf, "page_text", listen)
+    pdf.render(evidence.compose(evidence.analyse(*stand_in)), "")
+    text = " ".join(lines)
+    missing = [n for n in numbers_of_tables(text_of(stand_in, "report.md")) if n not in text]
+    assert missing == []
+
+
 def test_every_interval_is_named_with_its_level(stand_in: Run) -> None:
     assert "[95 % interval]" in text_of(stand_in, "report.md")
 
