@@ -15,7 +15,7 @@ class HitRates:
 
     ``hit_rate_blocks`` = matched blocks / blocks; ``hit_rate_tokens`` = matched tokens / prompt
     tokens, a matched last block counting only the tokens it holds; ``hit_rate_requests`` = mean
-    over requests of matched / blocks.
+    over requests of matched tokens / prompt tokens.
     """
 
     requests: int
@@ -45,13 +45,12 @@ def hit_rates(trace: Trace, capacity_blocks: int | None, evict: Evict = "lru") -
         cache.touch(mine)
     counts = np.diff(trace.block_offsets)
     tokens = np.minimum(matched * trace.block_tokens, trace.prompt_tokens)
-    have = counts > 0
     return HitRates(
         requests=len(trace),
         blocks=int(counts.sum()),
         hit_blocks=int(matched.sum()),
         hit_rate_blocks=float(matched.sum() / counts.sum()),
         hit_rate_tokens=float(tokens.sum() / trace.prompt_tokens.sum()),
-        hit_rate_requests=float((matched[have] / counts[have]).mean()),
+        hit_rate_requests=float((tokens / trace.prompt_tokens).mean()),
         distinct_blocks=len(np.unique(trace.block_hashes)),
     )

@@ -13,8 +13,8 @@ from dispatch.errors import InputError, UnknownNameError
 class Dataset:
     """A public trace: its upstream file, licence and size, and the digest of the plain bytes.
 
-    ``url`` is pinned to a commit where the publisher has commits. ``sha256`` is empty where nobody
-    could publish it; such a file is fetched with its digest printed, not checked.
+    ``url`` is pinned to a commit where the publisher has commits. ``sha256`` is empty and the size
+    0 where we have no copy to take them from; such a file is fetched unchecked, and that is said.
     """
 
     name: str
@@ -31,8 +31,9 @@ _AZURE: Final = (
     "b469a113cedca53ddc3bdea71a143dc4b7d8700c/data/"
 )
 _AZURE_2024: Final = (
-    "https://github.com/Azure/AzurePublicDataset/releases/download/dataset-llm-inference-2024/"
+    "https://github.com/Azure/AzurePublicDataset/releases/download/dataset-llm-2024/"
 )
+_DYNAMO: Final = "CC-BY-4.0 (attribution: DynamoLLM, HPCA'25)"
 _MOONCAKE: Final = (
     "https://raw.githubusercontent.com/kvcache-ai/Mooncake/"
     "3b5a594133958449a1feaf1c9e0fc1b553e34a28/FAST25-release/traces/"
@@ -53,17 +54,31 @@ _ALL: Final = (
         320_117, _CC_BY, "Azure LLM inference, coding, one hour of 2023: 8,819 requests",
     ),
     Dataset(
+        "azure-2024-conv", "AzureLLMInferenceTrace_conv_1week.csv",
+        _AZURE_2024 + "AzureLLMInferenceTrace_conv_1week.csv", "", 0, _DYNAMO,
+        "Azure LLM inference, conversation, one week of 2024: 27,303,999 requests",
+    ),
+    Dataset(
         "azure-2024-code", "AzureLLMInferenceTrace_code_1week.csv",
         _AZURE_2024 + "AzureLLMInferenceTrace_code_1week.csv",
         "71de5c55cbc35f8f1ed0b6b7806b4cd1e9764b0058469725a6aac98023a1448f",
-        691_989_454, "CC-BY-4.0 (attribution: DynamoLLM, HPCA'25)",
+        691_989_454, _DYNAMO,
         "Azure LLM inference, coding, one week of 2024: 16,803,695 requests",
+    ),
+    Dataset(
+        "burstgpt-3", "BurstGPT_3.csv",
+        "https://github.com/HPMLL/BurstGPT/releases/download/v2.0/BurstGPT_3.csv", "", 0,
+        "CC-BY-4.0", "BurstGPT, third part, with sessions: 5,344,021 requests",
     ),
     Dataset(
         "mooncake-conversation", "conversation_trace.jsonl",
         _MOONCAKE + "conversation_trace.jsonl",
         "b8cbb061a85206d729d91cdc2981f43c9e0d99209dce588d3af5f7934408b9df",
-        2_864_926, "Apache-2.0", "Mooncake (FAST'25), conversation: 12,031 requests with blocks",
+        3_029_533, "Apache-2.0", "Mooncake (FAST'25), conversation: 12,031 requests with blocks",
+    ),
+    Dataset(
+        "mooncake-toolagent", "toolagent_trace.jsonl", _MOONCAKE + "toolagent_trace.jsonl", "", 0,
+        "Apache-2.0", "Mooncake (FAST'25), tools and agents: 23,608 requests with blocks",
     ),
 )  # fmt: skip
 
@@ -100,13 +115,19 @@ def dataset(name: str) -> Dataset:
 
 def search(file: str) -> Path | None:
     """Return the first file of that name, plain or compressed, at any depth of the folders."""
-    names = (file, *_ALIASES.get(file, ()))
-    wanted = [name + end for name in names for end in ("", ".gz", ".zst")]
     for folder in folders():
-        found = {path.name: path for path in sorted(folder.rglob("*"), reverse=True)}
-        for name in wanted:
-            if name in found and found[name].is_file():
-                return found[name]
+        if (found := search_in(folder, file)) is not None:
+            return found
+    return None
+
+
+def search_in(folder: Path, file: str) -> Path | None:
+    """Return the first file of that name, plain or compressed, at any depth of *folder*."""
+    names = (file, *_ALIASES.get(file, ()))
+    found = {path.name: path for path in sorted(folder.rglob("*"), reverse=True)}
+    for name in [name + end for name in names for end in ("", ".gz", ".zst")]:
+        if name in found and found[name].is_file():
+            return found[name]
     return None
 
 

@@ -4,6 +4,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from dispatch import keyed
+from traces.goodness import ks
 from traces.synthetic import TraceModel, checked
 from traces.trace import OUTPUT_ESTIMATED, PROMPT_ESTIMATED, Trace
 
@@ -11,6 +13,11 @@ PROBS: Final = (
     0.0, 0.01, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75,
     0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 0.995, 1.0,
 )  # fmt: skip
+GAP_PROBS: Final = (
+    0.0, 0.02, 0.05, *(round(0.1 * i, 1) for i in range(1, 10)), 0.95, 0.97, 0.98, 0.985, 0.99,
+    0.9925, 0.995, 0.9965, 0.998, 0.999, 0.9995, 1.0,
+)  # fmt: skip
+_GAMMA_KS: Final = 0.05  # a gamma that is further from the gaps than this is no description of them
 _LEAST: Final = 200  # requests a window of lengths needs for its own quantiles
 
 
@@ -32,15 +39,14 @@ def document(trace: Trace, *, step_s: float, window_s: float) -> dict[str, Any]:
     counts = np.bincount(index, minlength=steps)
     rate = (len(trace) - 1) / span if span else 1.0
     profile = counts / counts.mean()
-    cv = _residual_cv(trace, profile, width, rate)
+    gaps = _operational_gaps(trace, profile, width, rate)
     bits = {"prompt": PROMPT_ESTIMATED, "output": OUTPUT_ESTIMATED}
     lengths = {name: _lengths(trace, name, bit, window_s) for name, bit in bits.items()}
     return {
         "requests": len(trace),
         "arrivals": {
-            "process": "gamma",
+            **_process(gaps),
             "rate_per_s": _round(rate, 6),
-            "cv": _round(cv, 4),
             "profile_step_s": _round(width, 3),
             "profile": [_round(share, 4) for share in profile],
         },
@@ -49,14 +55,28 @@ def document(trace: Trace, *, step_s: float, window_s: float) -> dict[str, Any]:
     }
 
 
-def _residual_cv(trace: Trace, profile: Any, width: float, rate: float) -> float:
+def _operational_gaps(trace: Trace, profile: Any, width: float, rate: float) -> Any:
+    """Return the gaps between arrivals in expected counts, the fitted rate divided out."""
     knots = np.concatenate([[0.0], np.cumsum(profile * width * rate)])
     times = np.arange(len(knots)) * width
-    counts = np.interp(trace.arrival_s - trace.arrival_s[0], times, knots)
-    gaps = np.diff(counts)
+    return np.diff(np.interp(trace.arrival_s - trace.arrival_s[0], times, knots))
+
+
+def _process(gaps: Any) -> dict[str, Any]:
+    """Return gamma gaps of the same CV, or quantiles of the gaps where no gamma is like them."""
     if len(gaps) < 2 or not gaps.mean() > 0:
-        return 1.0
-    return float(min(max(gaps.std() / gaps.mean(), 0.05), 50.0))
+        return {"process": "poisson"}
+    cv = float(min(max(gaps.std() / gaps.mean(), 0.05), 50.0))
+    shape = 1.0 / cv**2
+    like = keyed.generator(0, "fit gamma").gamma(shape, gaps.mean() / shape, 20_000)
+    if ks(gaps, like) <= _GAMMA_KS:
+        return {"process": "gamma", "cv": _round(cv, 4)}
+    values = np.quantile(gaps / gaps.mean(), GAP_PROBS)
+    return {
+        "process": "quantiles",
+        "gap_probs": list(GAP_PROBS),
+        "gap_values": [_round(value, 6) for value in values],
+    }
 
 
 def _lengths(trace: Trace, name: str, bit: int, window_s: float) -> dict[str, Any]:

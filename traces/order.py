@@ -12,9 +12,9 @@ from dispatch.errors import InputError, Problem
 from traces.rows import NO_TIME, SHOWN, Raw
 from traces.trace import Quirk
 
-_EPOCH_NS: Final = 900_000_000 * 10**9  # later than this is a date, not a time since the start
-_RELATIVE_NS: Final = 200_000_000 * 10**9  # earlier than this is a time since the start
-_LATEST_NS: Final = 4_200_000_000 * 10**9  # the year 2103
+EPOCH_NS: Final = 900_000_000 * 10**9  # later than this is a date, not a time since the start
+RELATIVE_NS: Final = 200_000_000 * 10**9  # earlier than this is a time since the start
+LATEST_NS: Final = 4_200_000_000 * 10**9  # the year 2103
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ def place(place: str, raw: Raw, expected: str, wanted: str | None) -> Placed:
 def _one_origin(place: str, raw: Raw) -> bool:
     """Return whether times are dates; refuse a mixture of dates and times since a start."""
     arrival = raw.arrival_ns
-    late = arrival > _LATEST_NS
+    late = arrival > LATEST_NS
     if late.any():
         rows = raw.number[late][:SHOWN].tolist()
         raise InputError.at(
@@ -58,7 +58,7 @@ def _one_origin(place: str, raw: Raw) -> bool:
             f"arrives after the year 2100, as do {int(late.sum()) - 1} more",
             "the unit is finer than was taken; give --unit",
         )
-    date, since = arrival >= _EPOCH_NS, arrival < _RELATIVE_NS
+    date, since = arrival >= EPOCH_NS, arrival < RELATIVE_NS
     if date.any() and since.any():
         few = date if date.sum() <= since.sum() else since
         rows = ", ".join(str(n) for n in raw.number[few][:SHOWN].tolist())

@@ -23,9 +23,14 @@ def generate(name: str | Path, params: Mapping[str, Any] | None = None, seed: in
     *params* are laid over the model's own, nested as it is: ``{"arrivals": {"rate_per_s": 2}}``.
     The same name, parameters and seed give the same trace everywhere.
     """
-    parts = list(chunks(model(name, params), seed))
+    return replace(of_model(model(name, params), seed), name=str(name))
+
+
+def of_model(chosen: TraceModel, seed: int) -> Trace:
+    """Return the trace that *chosen* makes under *seed*."""
+    parts = list(chunks(chosen, seed))
     trace = parts[0].joined(parts[1:]) if len(parts) > 1 else parts[0]
-    return replace(trace, name=str(name), format="generated")
+    return replace(trace, name="generated", format="generated")
 
 
 def chunks(chosen: TraceModel, seed: int) -> Iterator[Trace]:
@@ -57,13 +62,19 @@ def quirk(chosen: TraceModel) -> Quirk:
 
 def _starts(chosen: TraceModel, seed: int) -> Iterator[NDArray[np.float64]]:
     """Yield arrival times without end, CHUNK at a time; the first request comes at 0."""
-    rate = RatePath(chosen.arrivals, seed)
-    shape = 1.0 / chosen.arrivals.cv**2
+    arrivals = chosen.arrivals
+    rate = RatePath(arrivals, seed)
+    shape = 1.0 / arrivals.cv**2
+    knots = np.array(arrivals.gap_values)
+    if arrivals.process == "quantiles":  # the mean of what np.interp draws between the knots
+        knots = knots / float(np.dot(np.diff(arrivals.gap_probs), (knots[1:] + knots[:-1]) / 2))
     total = 0.0
     for number in range(1 << 40):
         draw = keyed.generator(seed, f"gaps {number}")
-        if chosen.arrivals.process == "gamma":
+        if arrivals.process == "gamma":
             gaps = draw.gamma(shape, 1.0 / shape, CHUNK)
+        elif arrivals.process == "quantiles":
+            gaps = np.interp(draw.random(CHUNK), arrivals.gap_probs, knots)
         else:
             gaps = draw.exponential(1.0, CHUNK)
         if number == 0:

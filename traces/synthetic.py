@@ -13,6 +13,18 @@ from dispatch.errors import InputError, Problem, UnknownNameError, nearest
 FOLDER: Final = Path(__file__).parent / "models"
 
 
+def _quantiles(
+    name: str, probs: tuple[float, ...], values: tuple[float, ...], least: float
+) -> None:
+    """Refuse what is no row of quantiles."""
+    if len(probs) < 2 or probs[0] != 0 or probs[-1] != 1:
+        raise ValueError(f"{name}probs must run from 0 to 1")
+    if list(probs) != sorted(set(probs)):
+        raise ValueError(f"{name}probs must rise")
+    if len(values) != len(probs) or list(values) != sorted(values) or values[0] < least:
+        raise ValueError(f"{name}values must rise from {least:g} or more, one a prob")
+
+
 class ArrivalModel(Section):
     """When requests come: a point process in operational time, under a rate that varies.
 
@@ -20,11 +32,14 @@ class ArrivalModel(Section):
     inverse of the cumulative rate, so that *cv* is the burstiness that the rate does not explain.
     """
 
-    process: Literal["poisson", "gamma", "mmpp"] = "poisson"
+    process: Literal["poisson", "gamma", "quantiles", "mmpp"] = "poisson"
     rate_per_s: float = Field(default=1.0, gt=0)
     """Mean rate; the profile and the states of an MMPP are relative to it."""
     cv: float = Field(default=1.0, gt=0, le=50)
     """Coefficient of variation of the gaps; gamma only."""
+    gap_probs: tuple[float, ...] = ()
+    gap_values: tuple[float, ...] = ()
+    """Quantiles of the gaps at *gap_probs*, process quantiles only; scaled to a mean of 1."""
     profile: tuple[float, ...] = ()
     """Relative rate, step by step; repeats after its last step."""
     profile_step_s: float = Field(default=300.0, gt=0)
@@ -49,6 +64,10 @@ class ArrivalModel(Section):
             raise ValueError("some state must have a rate, and every stay must be positive")
         if self.process != "gamma" and self.cv != 1.0:
             raise ValueError(f"cv is for process gamma, not {self.process}")
+        if self.process == "quantiles":
+            _quantiles("gap_", self.gap_probs, self.gap_values, least=0.0)
+            if not self.gap_values[-1] > 0:
+                raise ValueError("gap_values are all zero")
         return self
 
 
@@ -70,15 +89,10 @@ class LengthModel(Section):
     def _fits(self) -> "LengthModel":
         if self.kind != "quantiles":
             return self
-        if len(self.probs) < 2 or self.probs[0] != 0 or self.probs[-1] != 1:
-            raise ValueError("probs must run from 0 to 1")
-        if list(self.probs) != sorted(set(self.probs)):
-            raise ValueError("probs must rise")
         if not self.values:
             raise ValueError("values holds no row")
         for row in self.values:
-            if len(row) != len(self.probs) or list(row) != sorted(row) or row[0] < 1:
-                raise ValueError("each row of values must rise from 1 or more, one a prob")
+            _quantiles("", self.probs, row, least=1.0)
         return self
 
 
