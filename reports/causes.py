@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dispatch.outcomes import Outcome, RootCause
-from reports import draw
+from reports import draw, links
 from reports import metrics as m
 from reports.compare import series
 from reports.document import Paragraph, Plot, Section, Table
@@ -119,10 +119,11 @@ def analyse(run: Run) -> Causes:
     """Return the counts of every arm and replicate."""
     outcomes, bad, timeouts = {}, {}, {}
     limit = deadline_s(run)
+    seen = links.read(run)
     for arm in run.arms:
         rows: list[list[NDArray[np.int64]]] = [[], [], []]
         for cell in run.of(arm):
-            why = cause(cell)
+            why = links.refine(cause(cell), cell, seen.get((arm, cell.replicate)), SERVICE)
             rows[0].append(np.bincount(cell["outcome"], minlength=len(Outcome)))
             for table, chosen in (
                 (rows[1], m.misses(cell, run)),
@@ -141,7 +142,8 @@ def section(run: Run, data: Causes) -> Section:
         Paragraph(
             "Why each request failed or missed an SLO. The journal names the cause of a failure; a "
             "request that finished too late takes the largest part of its latency (door, attempts "
-            "thrown away, queue, service). A timed-out request takes the cause of its first failed "
+            "thrown away, queue, service), and where the policy saw a ring twice as slow as usual "
+            "or PCIe 90 % busy, that. A timed-out request takes the cause of its first failed "
             "attempt."
         ),
         _cause_table(run, data),

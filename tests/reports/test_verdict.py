@@ -229,3 +229,20 @@ def test_a_p0_timeout_is_no_success_within_the_deadline_attempts_and_all(tmp_pat
     assert late[cell.servable & (cell["outcome"] == causes.Outcome.oom)].all()
     assert late[cell.finished & (cell["end_s"] - cell["arrival_s"] > 30)].all()
     assert not late[~cell.servable].any()
+
+
+def test_a_late_request_on_a_slow_ring_is_told_from_slow_service(tmp_path: Path) -> None:
+    manifest = sj.write(tmp_path, (CLEAN, FASTER), n=400, replicates=1, slo={"e2e_p99_s": 0.01})
+    path = tmp_path / "decisions.parquet"
+    table = pq.read_table(path).to_pandas()
+    direct = table.arm == "direct"
+    table.loc[direct, "seen_ring_s"] = 1e-5
+    table.loc[direct & (table.request % 10 == 0), "seen_ring_s"] = 3e-5
+    table.loc[direct, "seen_pcie_ratio"] = 0.1
+    table.loc[direct & (table.request % 10 == 1), "seen_pcie_ratio"] = 0.95
+    table.loc[~direct, ["seen_ring_s", "seen_pcie_ratio"]] = float("nan")
+    table.to_parquet(path)
+    found = causes.analyse(read_run(tmp_path, manifest)).bad
+    assert 25 <= found["direct"][0, causes.RootCause.slow_ring] <= 40
+    assert 25 <= found["direct"][0, causes.RootCause.pcie] <= 40
+    assert found["legacy"][0, causes.RootCause.slow_ring] == 0
