@@ -94,8 +94,10 @@ class Engine:
     # -- memory ------------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        while self.waiting and len(self.running) < self.limits.max_num_seqs:
+        while self.waiting:
             sequence = self.waiting[0]
+            if len(self.running) >= self._limit(sequence, "max_num_seqs"):
+                return
             if not self._reserve(sequence, self._first_need(sequence)):
                 lone = not self.running  # nothing will ever be given back
                 if self.limits.admission == "guarded" and not lone:
@@ -105,6 +107,12 @@ class Engine:
                 continue
             self.waiting.popleft()
             self.running.append(sequence)
+
+    def _limit(self, sequence: Sequence, name: str) -> int:
+        """Return the engine's limit *name*, or the smaller one of the request's tuning profile."""
+        own: int = getattr(self.limits, name)
+        plan = plan_for(sequence.job.kernel_hint)
+        return own if plan is None else min(own, getattr(plan, name))
 
     def _first_need(self, sequence: Sequence) -> int:
         if self.cache.reserves_output:
@@ -162,7 +170,7 @@ class Engine:
         for sequence in self.running:
             if sequence.pending == 1 or budget <= 0:
                 continue
-            count = min(sequence.pending, budget)
+            count = min(sequence.pending, budget, self._limit(sequence, "max_num_batched_tokens"))
             if count < sequence.pending and not self.limits.chunked_prefill and chosen:
                 continue  # a whole prompt waits for a pass of its own
             if not self.limits.chunked_prefill:

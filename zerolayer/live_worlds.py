@@ -14,7 +14,7 @@ import numpy as np
 from dispatch.errors import InputError
 from dispatch.journal import Journal
 from dispatch.outcomes import Outcome
-from live.calibrate import calibration_trace, fit, write
+from live.calibrate import StepLine, calibration_trace, fit, write
 from live.config import LiveConfig
 from live.replay.local import replay_local
 from live.replay.run import Plan
@@ -42,7 +42,7 @@ def calibrate(config: LiveConfig, folder: Path, name: str, seconds: float) -> di
             trace, one, "direct", Plan(drain_s=120, deadline_s=120), journal, steps=steps
         )
         line = fit(pd.read_parquet(steps))
-    door_s = _door_s(journal.to_pandas("requests"))
+    door_s = _door_s(journal.to_pandas("requests"), line)
     machine = f"{platform.machine()} {platform.system()}, {os.cpu_count()} cores"
     capacity = int(one.devices[0].kv_mib * 2**20) // shape.kv_bytes_per_token
     files = write(folder, name, shape, line, 1 << 40, machine)
@@ -63,12 +63,21 @@ def calibrate(config: LiveConfig, folder: Path, name: str, seconds: float) -> di
     }
 
 
-def _door_s(frame: Any) -> float:
-    """Median time a request spends outside the engine before its first token: in and out."""
-    good = frame[frame.outcome == Outcome.finished]
-    light = good[good.lag_s < 0.02]
-    outside = light.started_s - light.arrival_s - light.lag_s
-    return float(max(0.0, np.nanmedian(np.minimum(outside, light.door_service_s + 0.002))))
+def _door_s(frame: Any, line: StepLine) -> float:
+    """Median time to first token of requests that came alone, less the iteration that made it.
+
+    It covers the way in (client, HTTP, decision, hand-over) and the way out.
+    """
+    import pandas as pd
+
+    good = frame[frame.outcome == Outcome.finished].sort_values("arrival_s")
+    alone = good.arrival_s > good.end_s.shift().cummax().fillna(-1.0)
+    lone = good[alone & (good.lag_s < 0.01)]
+    new = lone.prompt_tokens
+    sizes = {"sequences": 1, "new": new, "pairs": new * (new + 1) / 2, "decodes": 0, "context": 0}
+    steps = line.predict(pd.DataFrame(sizes))
+    outside = lone.first_token_s - lone.arrival_s - lone.lag_s - steps
+    return float(max(0.0, np.median(outside))) if len(lone) else 0.0
 
 
 def _memory_bytes(folder: Path, name: str, capacity_tokens: int, config: LiveConfig) -> int:

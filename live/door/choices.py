@@ -132,8 +132,9 @@ class Choices:
         """Yield the text of one choice; raise :class:`ApiError` where it dies."""
         if self.ask.echo:
             yield Piece(choice.index, choice.prompt)
-        while True:
-            event = await choice.flow.next()
+        event = await choice.flow.next()
+        while not event.is_end:
+            text, after = "", None
             if event.kind == Kind.tokens:
                 self._time(choice, event)
                 text = choice.text.feed(event.tokens)
@@ -142,14 +143,20 @@ class Choices:
                     self.metrics.success.labels("stop").inc()
                     yield Piece(choice.index, text, "stop")
                     return
+                after = await choice.flow.next() if choice.flow.ready else None
+                if after is not None and after.kind == Kind.finished:
+                    yield self._finish(choice, after, text)  # with its last token
+                    return
                 yield Piece(choice.index, text)  # one piece a token, text or not
-            elif event.kind == Kind.finished:
-                self.metrics.success.labels(event.reason).inc()
-                self.metrics.e2e.observe(event.time_s - self.received_s)
-                yield Piece(choice.index, choice.text.end(), event.reason)
-                return
-            elif event.is_end:
-                raise self._error(event)
+            event = after or await choice.flow.next()
+        if event.kind != Kind.finished:
+            raise self._error(event)
+        yield self._finish(choice, event, "")
+
+    def _finish(self, choice: Choice, event: Event, text: str) -> Piece:
+        self.metrics.success.labels(event.reason).inc()
+        self.metrics.e2e.observe(event.time_s - self.received_s)
+        return Piece(choice.index, text + choice.text.end(), event.reason)
 
     def _time(self, choice: Choice, event: Event) -> None:
         if not choice.last_s:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+from dispatch.hints import PLANS
 from live.config import LiveEngine
 from live.engine import Engine, is_memory_error
 from live.model import Llama, random_weights
@@ -202,3 +203,26 @@ def test_a_contiguous_arena_reports_holes_and_a_paged_one_has_none() -> None:
         scores[kv] = bench.engine.cache.arena.fragmentation
     assert scores["contiguous"] > 0.3
     assert scores["paged"] == 0.0
+
+
+def test_a_tuning_profile_bounds_the_batch_it_is_taken_into() -> None:
+    bench = Bench(max_num_seqs=100, tokens=8192)
+    for i in range(40):
+        bench.engine.submit(job(i, kernel_hint="latency_optimized"))
+    bench.engine.step()
+    assert len(bench.engine.running) == PLANS["latency_optimized"].max_num_seqs
+
+
+def test_a_tuning_profile_bounds_the_prompt_chunk_of_a_pass() -> None:
+    shape = LlamaShape("long", 48, 1, 4, 2, 12, 80, 64, 2048)
+    model = Llama(shape, random_weights(shape, 3), "cpu")
+    stored = {}
+    for hint in ("", "memory_efficient"):
+        engine = Engine(model, LiveEngine(max_num_batched_tokens=1024), 1 << 20, lambda e: None)
+        engine.submit(Job(1, [1] * 1000, 2, kernel_hint=hint))
+        engine.step()
+        stored[hint] = engine.running[0].held.stored_tokens
+    assert stored == {
+        "": 1000,
+        "memory_efficient": PLANS["memory_efficient"].max_num_batched_tokens,
+    }
