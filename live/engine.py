@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
+from dispatch.hints import plan_for
 from live.clock import KernelClock
 from live.config import LiveEngine
 from live.kv import ContiguousKv, KvCache, PagedKv
