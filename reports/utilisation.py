@@ -8,7 +8,7 @@ import numpy as np
 
 from reports.document import Paragraph, Plot, Section, Table
 from reports.intervals import Interval, paired, t_interval
-from reports.numbers import number, span
+from reports.numbers import number, percent, span
 from reports.tables import DeviceSeries, Floats, Run
 
 if TYPE_CHECKING:
@@ -120,10 +120,40 @@ def section(run: Run, data: Utilisation, table: dict[tuple[str, int], DeviceSeri
         rows.append((title, *cells, change))
     head = ("Measure", *arms, f"difference, {run.candidate} − {run.baseline}")
     made.add(Table(f"Utilisation over windows of {number(data.window_s)} s", head, rows))
+    made.add(*_placements(run))
     for style, arm in enumerate((run.baseline, run.candidate)):
         if (arm, run.replicates[0]) in table:
             made.add(_heat(run, arm, table[arm, run.replicates[0]], style))
     return made
+
+
+def _placements(run: Run) -> list[Table | Paragraph]:
+    """Return where each arm's requests went by GPU kind, and any device that draws a crowd."""
+    kinds = sorted({str(d.get("gpu", "?")) for a in run.arms for d in run.devices(a)})
+    if not kinds:
+        return []
+    shares: dict[str, dict[str, float]] = {}
+    made: list[Table | Paragraph] = []
+    for arm in run.arms:
+        devices = np.concatenate([c["device"] for c in run.of(arm)])
+        counts = np.bincount(devices[devices >= 0], minlength=len(run.devices(arm)))
+        share = counts / max(counts.sum(), 1)
+        names = [str(d.get("gpu", "?")) for d in run.devices(arm)]
+        for name, part in zip(names, share.tolist(), strict=False):
+            shares.setdefault(arm, {}).setdefault(name, 0.0)
+            shares[arm][name] += part
+        top = int(share.argmax())
+        if len(share) > 2 and share[top] > max(3 / len(share), 0.3):
+            about = run.devices(arm)[top] if top < len(names) else {"name": f"device {top}"}
+            made.append(
+                Paragraph(
+                    f"`{arm}` sends **{percent(float(share[top]))}** of its requests to one of "
+                    f"{len(share)} replicas, {about['name']} ({about.get('gpu', '?')}).",
+                    "warn",
+                )
+            )
+    rows = [(k, *(percent(shares[a].get(k, 0.0)) for a in run.arms)) for k in kinds]
+    return [Table("Where requests went, by GPU kind", ("GPU kind", *run.arms), rows), *made]
 
 
 def _heat(run: Run, arm: str, series: DeviceSeries, style: int) -> Plot:

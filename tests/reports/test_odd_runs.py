@@ -81,3 +81,16 @@ def test_another_order_of_arms_changes_no_figure(tmp_path: Path) -> None:
     after = evidence.analyse(tmp_path, manifest | {"arms": turned})
     assert before.verdict == after.verdict
     assert before.claims == after.claims
+
+
+def test_a_replica_that_draws_a_crowd_is_named(tmp_path: Path) -> None:
+    manifest = sj.write(tmp_path, (A, B), n=200, replicates=2)
+
+    def herd(table: Any) -> None:
+        table.loc[(table.arm == "direct") & (table.request % 5 > 0), "device"] = 2
+
+    rewrite(tmp_path, herd)
+    sections = evidence.compose(evidence.analyse(tmp_path, manifest)).sections
+    text = str(next(s for s in sections if s.key == "utilisation").blocks)
+    assert "`direct` sends **" in text
+    assert "`legacy` sends" not in text
