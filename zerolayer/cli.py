@@ -30,6 +30,7 @@ _VERBS: Final = {
     "legacy": ("zerolayer.verbs.legacy:app", "The legacy router's 47 keys; import a config."),
     "live": ("zerolayer.verbs.live:app", "Serve, replay and validate on real devices."),
     "bench": ("zerolayer.verbs.bench:app", "How fast dispatch and simulation are."),
+    "gate": ("zerolayer.verbs.gate:app", "Did this commit place differently, or get slower?"),
     "kernels": ("zerolayer.verbs.kernels:app", "Bounds and checks of the fused kernels."),
 }
 
