@@ -18,9 +18,19 @@ MAY_IMPORT = {
 }
 
 
-def imports(path: Path) -> set[str]:
+def imports(path: Path, *, on_load: bool = False) -> set[str]:
+    """Return the packages that *path* imports anywhere, or only when it is loaded itself."""
+    tree = ast.parse(path.read_text())
+    later = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+    }
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree):
+        if on_load and id(node) in later:
+            continue
         if isinstance(node, ast.Import):
             found |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -43,4 +53,12 @@ def test_nothing_needs_torch_to_simulate_plan_or_report(room: str) -> None:
 
 def test_the_core_knows_neither_simpy_nor_a_clock() -> None:
     for path in (ROOT / "dispatch").rglob("*.py"):
-        assert not imports(path) & {"simpy", "time", "asyncio", "pandas", "pyarrow"}, path
+        assert not imports(path) & {"simpy", "time", "datetime", "asyncio", "threading"}, path
+
+
+def test_the_core_loads_without_the_libraries_of_tables() -> None:
+    # Journal.to_pandas imports pandas when it is called, and nothing else of the core does
+    for path in (ROOT / "dispatch").rglob("*.py"):
+        assert not imports(path, on_load=True) & {"pandas", "pyarrow"}, path
+        lazily = {"pandas"} if path.name == "journal.py" else set()
+        assert imports(path) & {"pandas", "pyarrow"} <= lazily, path

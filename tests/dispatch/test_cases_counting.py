@@ -30,9 +30,14 @@ def test_a_finish_after_ten_minutes_takes_off_what_was_put_on() -> None:
 
 def test_a_device_that_left_and_came_back_starts_from_zero() -> None:
     world = World("least_requests", devices(1))
-    graph, n = world.graph, []
+    graph = world.graph
+    n: list[int] = []
+
+    def record() -> None:
+        n.append(int(graph.n[0]))
+
     world.place()
-    first, record = world.last, lambda: n.append(int(graph.n[0]))
+    first = world.last
     record()
     graph.remove_device(0)
     assert world.place() == -1

@@ -178,7 +178,8 @@ def test_an_unknown_hint_is_refused_by_name() -> None:
 
 
 def test_shares_do_not_drift_apart_over_a_day() -> None:
-    world, ends = World("least_requests", 8), []
+    world = World("least_requests", 8)
+    ends: list[tuple[float, int]] = []
     key, spreads = keyed.stream(3, "drift"), []
     placed = world.graph.placed.copy()
     for number in range(8640):  # one arrival in 10 s for 24 h, 5 min each on average

@@ -17,6 +17,7 @@ from dispatch.outcomes import Reason
 from dispatch.request import Request
 from tests.dispatch.core_world import GIB, device
 
+HOLDING = ["topology", "topology_free", "topology_no_block"]
 NAMES = [n for n in registry.names() if n != "oracle"]
 BYTES = st.floats(0, 40 * GIB) | st.sampled_from([math.nan, math.inf, -1.0])
 
@@ -24,7 +25,7 @@ BYTES = st.floats(0, 40 * GIB) | st.sampled_from([math.nan, math.inf, -1.0])
 class CoreMachine(RuleBasedStateMachine):
     """Two dispatchers of drawn policies over one graph; a plain model says what must hold."""
 
-    @initialize(first=st.sampled_from(NAMES), second=st.sampled_from(NAMES), paged=st.booleans())
+    @initialize(first=st.sampled_from(HOLDING), second=st.sampled_from(NAMES), paged=st.booleans())
     def begin(self, first: str, second: str, paged: bool) -> None:
         self.now = 0.0
         self.next = 0
@@ -43,6 +44,8 @@ class CoreMachine(RuleBasedStateMachine):
             )
             for name in (first, second)
         ]
+        for i in range(4):  # little room, so that requests come to be held
+            self.graph.observe_memory(i, 2 * GIB, 2 * GIB, 0.0)
         self.state: dict[int, str] = {}
         self.waiting: dict[tuple[int, str], list[int]] = {}
         for at, door in enumerate(self.doors):

@@ -122,7 +122,7 @@ def test_more_free_memory_never_makes_a_device_less_preferred(
 @given(state=device_states(), more=st.floats(1.0, 1.3))
 @settings(max_examples=25)
 def test_topology_is_monotonic_in_either_mode(mode: str, state: State, more: float) -> None:
-    picks = []
+    picks: list[int] = []
     for factor in (1.0, more):
         world = _world("topology", state)
         world.policy = registry.policy("topology", {"mode": mode})
@@ -197,21 +197,17 @@ def test_weight_zero_gets_nothing(name: str, state: State, idle: int) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [*BY_MEMORY, "topology_no_block", "least_kv", "llumnix", "vllm_dp", "llmd", "p2c_polled"],
+    [*BY_MEMORY, "topology_no_block", "least_kv", "llumnix", "vllm_dp", "llmd"],
 )
 @given(state=device_states(2, 5), known=st.integers(0, 4))
 @settings(max_examples=15)
 def test_the_unknown_never_beats_the_known(name: str, state: State, known: int) -> None:
-    if name == "p2c_polled":
-        state = state[:2]
     known %= len(state)
     world = _world(name, state)
     graph, s = world.graph, state[known]
     graph.observe_memory(known, s["block_gib"] * GIB, s["block_gib"] * GIB, 1.0)
     graph.observe_queue(known, 19.0, 50.0, 1.0)
     graph.observe_kv(known, 0.98, 5.0, 1.0)
-    if name == "p2c_polled":
-        return  # compares n where either was never polled; see its docstring
     assert world.policy.choose(world.request(100, 50), graph, 2.0).device == known
 
 
