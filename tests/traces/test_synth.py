@@ -1,5 +1,7 @@
 """Generated traces: what their models promise."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -32,9 +34,9 @@ def conv() -> list[traces.Trace]:
 def test_generated_conversation_trace_has_the_published_statistics(
     conv: list[traces.Trace], keys: tuple[str, ...], published: float, rel: float
 ) -> None:
-    found = []
+    found: list[float] = []
     for trace in conv:
-        node = traces.describe(trace)
+        node: Any = traces.describe(trace)
         for key in keys:
             node = node[key]
         found.append(node)
