@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
+from dispatch import keyed
 from dispatch.hints import plan_for
 from live.clock import KernelClock
 from live.config import LiveEngine
@@ -273,11 +274,11 @@ def sample(logits: Tensor, sequences: list[Sequence]) -> list[int]:
     """Return one token a row: the best at temperature 0, else drawn by (seed, position)."""
     best: list[int] = logits.argmax(dim=-1).tolist()
     for row, sequence in enumerate(sequences):
-        if sequence.job.temperature > 0:
-            generator = torch.Generator().manual_seed(
-                sequence.job.seed * 1_000_003 + sequence.produced
-            )
-            weights = torch.softmax(logits[row].float().cpu() / sequence.job.temperature, dim=-1)
+        job = sequence.job
+        if job.temperature > 0:
+            draw = keyed.bits(keyed.stream(job.seed, "sample"), sequence.produced)
+            generator = torch.Generator().manual_seed(draw)
+            weights = torch.softmax(logits[row].float().cpu() / job.temperature, dim=-1)
             best[row] = int(torch.multinomial(weights, 1, generator=generator))
     return best
 

@@ -6,7 +6,7 @@ Everything here runs on the loop's thread; devices reach it by ``call_soon_threa
 import asyncio
 import math
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dispatch.dispatcher import Decision, Dispatcher
@@ -18,23 +18,11 @@ from dispatch.request import Request
 from live.config import LiveConfig
 from live.device import Device, DeviceLost, Snapshot, build_devices
 from live.engine import Deliver
-from live.flow import TIMED_OUT, Flow, Refused
+from live.flow import TIMED_OUT, Flow
 from live.record import Record, Recorder
+from live.refusals import refusal, request_id
 from live.sequence import Event, Job, Kind
 
-FIRST_ID = 1 << 40  # ids of requests that are no rows of a replay
-
-_STATUS = {
-    Reason.held: (503, "no device has room", "no_capacity"),
-    Reason.queue_full: (503, "too many requests wait for room", "queue_full"),
-    Reason.no_device: (503, "no healthy device serves this model", "no_device"),
-    Reason.no_weight: (503, "every device of this model has weight 0", "no_weight"),
-    Reason.too_large: (400, "no device could ever hold this request", "request_too_large"),
-    Reason.deadline: (503, "no device had room before the deadline", "deadline"),
-    Reason.slo: (503, "the request would miss its objective", "slo"),
-    Reason.unknown_hint: (400, "unknown x-kernel-hint", "invalid_value"),
-    Reason.context: (400, "the prompt exceeds the context", "context_length_exceeded"),
-}
 _FINAL = {
     Kind.finished: Outcome.finished,
     Kind.oom: Outcome.oom,
@@ -147,7 +135,7 @@ class Placer:
         if decision.device >= 0:
             self._hand_over(flight, decision)
             return
-        why = _STATUS.get(decision.reason, (503, "refused", "refused"))[1]
+        why = str(refusal(decision.reason))
         late = decision.reason == Reason.deadline
         self._close(flight, Outcome.timed_out if late else Outcome.rejected)
         flight.flow.push(Event(request.id, Kind.failed, time.monotonic(), (), why))
@@ -286,17 +274,3 @@ class Placer:
         for _ in range(3):
             await asyncio.sleep(0)
         self.dispatcher.check_books()
-
-
-def request_id(headers: Mapping[str, str], count: int, taken: Container[int]) -> int:
-    """Return the row N of ``x-request-id: replay-N``, else a number beyond all rows."""
-    word, _, row = headers.get("x-request-id", "").partition("-")
-    if word == "replay" and row.isdecimal() and len(row) < 9 and int(row) not in taken:
-        return int(row)
-    return FIRST_ID + count
-
-
-def refusal(reason: Reason) -> Refused:
-    """Return the HTTP answer to a dispatcher's *reason*."""
-    status, message, code = _STATUS.get(reason, (503, "refused", "refused"))
-    return Refused(status, message, code, retry=status == 503)

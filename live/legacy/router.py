@@ -24,8 +24,8 @@ from live.config import LiveConfig
 from live.flow import TIMED_OUT, Flow
 from live.legacy import worker_pb2 as wire
 from live.legacy.workers import Workers
-from live.placer import refusal, request_id
 from live.record import Record, Recorder
+from live.refusals import refusal, request_id
 from live.sequence import Event, Job, Kind
 
 _KINDS = {

@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 from live_help import DoorThread, door
 
 from dispatch.outcomes import Outcome
+from dispatch.request import Request
 from live import journals
 from live.config import LiveConfig
 from live.process import DoorProcess
+from live.sequence import Job
 
 TWO = [{"name": "a"}, {"name": "b"}]
 
@@ -68,12 +70,30 @@ def test_a_lost_device_fails_its_requests_and_the_other_goes_on() -> None:
 def test_a_fault_before_the_first_token_is_retried_elsewhere_where_that_is_set() -> None:
     wait = {"retries": 1, "retry_on": ["fault"]}
     with door(devices=TWO, policy={"name": "round_robin"}, wait=wait) as thread:
-        thread.running.placer.devices[0]._lost = "gone, but nobody has noticed"
+        thread.running.placer.devices[0].engine.cache.pages = None  # its first pass dies
         assert [post(thread.url).status_code for _ in range(2)] == [200, 200]
         frame = thread.call(lambda: thread.journal.to_pandas("requests"))
-        assert sorted(frame.attempts) == [1, 2]
+        assert list(frame.attempts) == [2, 1]
         assert set(frame.device) == {1}
         settled(thread)
+
+
+def test_a_device_lost_between_the_choice_and_the_hand_over_is_a_fault_like_any() -> None:
+    wait = {"retries": 1, "retry_on": ["fault"]}
+    with door(devices=TWO, policy={"name": "round_robin"}, wait=wait) as thread:
+        placer = thread.running.placer
+
+        def lose_and_open() -> Any:  # in one turn of the loop: no sample can come in between
+            placer.devices[0].lose("gone, but nobody has noticed")
+            request = Request(1, placer.now_s(), prompt_tokens=3, max_tokens=4, model="tiny")
+            return placer.open(request, Job(1, [1, 2, 3], 4), {}, time.monotonic())
+
+        flow = thread.call(lose_and_open)
+        until(lambda: bool(flow.ended), "the flow never ends")
+        settled(thread)
+        frame = thread.call(lambda: thread.journal.to_pandas("requests"))
+        assert (list(frame.attempts), list(frame.device)) == ([2], [1])
+        assert list(frame.outcome) == [Outcome.finished]
 
 
 def test_when_every_device_is_lost_the_answer_is_503_at_once() -> None:

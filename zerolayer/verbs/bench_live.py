@@ -77,7 +77,7 @@ def _print(found: dict[str, Any]) -> None:
             f"{row['legacy_over_direct']:.2f} [{low:.2f}, {high:.2f}]",
         )
     console.print(table)
-    for name, value in {**found["floors"], **found["ratios"]}.items():
+    for name, value in {**found["round_trips"], **found["ratios"]}.items():
         console.print(f"{name}: {value:.3f}")
     for name, held in found["bars"].items():
         console.print(f"{'holds' if held else 'MISSED'}: {name}")
