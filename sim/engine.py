@@ -53,8 +53,15 @@ class Engine(Batch):
         if self.due < 0:
             self.at_fs = now * FS_PER_NS
             self._ring(now)
-        elif self.count > 1 and self.waiting[0][2] is sequence and self._may_enter(sequence):
+        elif self.count > 1 and self._first() is sequence and self._may_enter(sequence):
             self._cut(now)
+
+    def _first(self) -> Sequence:
+        """Return who is first in line; the cancelled before it are let go."""
+        waiting = self.waiting
+        while waiting[0][2].state == GONE:
+            heappop(waiting)
+        return waiting[0][2]
 
     def cancel(self, sequence: Sequence) -> None:
         """Let *sequence* go: at once while it waits, else when the iteration under way ends."""

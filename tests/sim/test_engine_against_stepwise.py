@@ -191,7 +191,7 @@ def step(shape, rows, slow):
     return made
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300)
 @given(shape=shapes, rows=requests, slow=slowdowns)
 def test_token_times_are_those_of_the_stepwise_engine(shape, rows, slow):
     shape = {**shape, "max_tokens": max(shape["max_tokens"], shape["max_seqs"])}
