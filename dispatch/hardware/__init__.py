@@ -2,7 +2,13 @@
 
 from dispatch.hardware.calibration import Calibration, calibration, stacks
 from dispatch.hardware.catalogue import (
-    PRECISION_BYTES, Gpu, Model, gpu, gpus, model, models,
+    PRECISION_BYTES,
+    Gpu,
+    Model,
+    gpu,
+    gpus,
+    model,
+    models,
 )  # fmt: skip
 from dispatch.hardware.memory import MemoryPlan, memory_plan
 from dispatch.hardware.plans import PLANS, KernelPlan, plan

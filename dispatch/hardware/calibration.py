@@ -140,6 +140,10 @@ class Fit:
     rows: int = 0
     range: Mapping[str, tuple[float, float]] = field(default_factory=dict, hash=False)
     median_error: float = float("nan")
+    held_out_error: float = float("nan")
+    left_out: Mapping[str, float] = field(default_factory=dict, hash=False)
+    files: tuple[str, ...] = ()  # SHA-256 of what it was fitted to
+    date: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +173,8 @@ SECTIONS: Final[Mapping[str, type]] = {
 }  # fmt: skip
 EAGER: Final = "eager-2023"
 GRAPHED: Final = "vllm"
+MEASURED: Final = ("apex", "helix", "vidur")
+"""Stacks of operator tables alone: known even where no file calibrates them."""
 
 
 def stack_of(kernel_plan: str) -> str:
@@ -194,7 +200,7 @@ def calibration(gpu: Gpu, kernel_plan: str = "strong", stack: str | None = None)
 
 def stacks() -> list[str]:
     """Return the names of all stacks that some file calibrates."""
-    names = {EAGER, GRAPHED}
+    names = {EAGER, GRAPHED, *MEASURED}
     for folder in _folders():
         names |= {path.stem.split(".", 1)[1] for path in folder.glob("*.*.toml")}
     return sorted(names)
@@ -246,4 +252,8 @@ def _fit(values: Mapping[str, Any]) -> Fit:
         rows=int(values.get("rows", 0)),
         range={k: (float(v[0]), float(v[1])) for k, v in values.get("range", {}).items()},
         median_error=float(values.get("median_error", "nan")),
+        held_out_error=float(values.get("held_out_error", "nan")),
+        left_out={k: float(v) for k, v in values.get("left_out", {}).items()},
+        files=tuple(str(v) for v in values.get("files", ())),
+        date=str(values.get("date", "")),
     )

@@ -6,7 +6,7 @@ as cuBLAS and CUTLASS schedule them; attention in tiles of query rows (prefill) 
 """
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from dispatch.hardware.calibration import Attention, Elementwise, Gemm
 from dispatch.hardware.catalogue import Gpu, Model
 
-Numbers = Any  # float | NDArray[np.float64]: numpy's own broadcasting rules
+Numbers: TypeAlias = float | NDArray[np.float64]
+"""One figure or many: shapes broadcast by numpy's own rules."""
 
 _TILES: Final = np.array(
     [(256, 128), (128, 256), (128, 128), (64, 256), (256, 64), (128, 64), (64, 128), (64, 64),
@@ -81,7 +82,7 @@ def gemm_s(
 
 
 def prefill_attention_s(
-    gpu: Gpu, c: Attention, heads: Numbers, kv_heads: Numbers, head_dim: float,
+    gpu: Gpu, c: Attention, heads: Numbers, kv_heads: Numbers, head_dim: Numbers,
     new: Numbers, past: Numbers = 0.0, batch: Numbers = 1.0,
 ) -> Any:  # fmt: skip
     """Return causal flash attention of *new* tokens after *past* ones, for *batch* sequences.
@@ -102,8 +103,8 @@ def prefill_attention_s(
 
 
 def decode_attention_s(
-    gpu: Gpu, c: Attention, heads: Numbers, kv_heads: Numbers, head_dim: float,
-    batch: Numbers, context: Numbers, kv_bytes: float = 2.0,
+    gpu: Gpu, c: Attention, heads: Numbers, kv_heads: Numbers, head_dim: Numbers,
+    batch: Numbers, context: Numbers, kv_bytes: Numbers = 2.0,
 ) -> Any:  # fmt: skip
     """Return attention of one query a sequence over *context* tokens each, *batch* sequences.
 

@@ -124,13 +124,13 @@ class Roofline:
         if (known := self._projections.get(tokens)) is not None:
             return known
         first = (tokens - 1) // _BLOCK * _BLOCK + 1
-        block = np.arange(first, first + _BLOCK)
+        block = np.arange(first, first + _BLOCK, dtype=float)
         total = np.zeros(_BLOCK)
         flops, width = self.gpu.flops_for(self.precision), PRECISION_BYTES[self.precision]
         for s in operators.projections(self.model, self.tp):
             total += operators.gemm_s(self.gpu, self.cal.gemm, block, s.n, s.k, flops, width)
         total *= self.model.layers
-        self._projections.update(zip(block.tolist(), total.tolist(), strict=True))
+        self._projections.update(zip(range(first, first + _BLOCK), total.tolist(), strict=True))
         return self._projections[tokens]
 
     def _attention_s(
