@@ -16,7 +16,7 @@ BEST = 5  # a decision row keeps the scores of this many best devices
 
 REQUESTS: Final[Mapping[str, str]] = {
     "request": "int64",  # id, equal across arms of a replicate
-    "source_row": "int64",  # row of the trace file, from 1
+    "source_row": "int64",  # line of the trace file (a header is line 1), or its row, from 1
     "arrival_s": "float64",  # planned arrival (a)
     "lag_s": "float64",  # actual send - planned arrival; 0 in simulation
     "prompt_tokens": "int32",

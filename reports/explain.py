@@ -68,7 +68,7 @@ class Story:
         first = self.parts[0].request
         session = "" if first["session"] < 0 else f", session {first['session']}"
         lines = [
-            f"Request {self.request} (trace row {first['source_row']}, replicate "
+            f"Request {self.request} (line or row {first['source_row']} of the trace, replicate "
             f"{self.replicate}): arrives at {first['arrival_s']:.6f} s with "
             f"{count(first['prompt_tokens'])} prompt tokens and max_tokens "
             f"{count(first['max_tokens'])}{session}."

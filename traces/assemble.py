@@ -6,9 +6,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dispatch.errors import InputError, Problem
+from dispatch.errors import InputError
 from traces import guess, order
-from traces.rows import MISSING, SHOWN, Raw
+from traces.rows import MISSING, Raw
 from traces.trace import CACHED, FAILED, Quirk, Trace
 
 
@@ -67,6 +67,7 @@ class _Work:
         """Keep only the given *rows*, in that order."""
         raw = self.raw
         kept = Raw(raw.arrival_ns[rows], raw.prompt[rows], raw.output[rows], raw.number[rows])
+        kept.unit = raw.unit
         kept.status = None if raw.status is None else raw.status[rows]
         kept.extra = {name: column[rows] for name, column in raw.extra.items()}
         kept.words = raw.words
@@ -293,11 +294,3 @@ def block_size(prompt: NDArray[np.int64], blocks: NDArray[np.int64], documented:
     if documented:
         return BlockSize(documented, False)
     return BlockSize(max(1, round(float(np.median(prompt / blocks)))), True)
-
-
-def first_ten(place: str, unit: str, rows: NDArray[Any], reasons: list[str]) -> list[Problem]:
-    """Return one problem a row for the first ten of *rows*."""
-    return [
-        Problem(f"{place}: {unit} {row}", reason)
-        for row, reason in zip(rows[:SHOWN].tolist(), reasons[:SHOWN], strict=False)
-    ]

@@ -95,7 +95,8 @@ def _draw(
     pool: NDArray[np.int64],
     seed: int,
 ) -> None:
-    draws = keyed.uniforms(keyed.stream(seed, f"missing {name}"), raw.number[left])
+    # By place in the order of arrival: requests of one line share its number.
+    draws = keyed.uniforms(keyed.stream(seed, f"missing {name}"), np.flatnonzero(left))
     column[left] = pool[np.minimum((draws * len(pool)).astype(np.int64), len(pool) - 1)]
     cap = raw.extra.get("max_tokens")
     if name == "output" and cap is not None:

@@ -1,9 +1,10 @@
 """``read``: from a path or the name of a public trace to a Trace, or one clear error."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from traces.records import Entry, csv_records, json_records
 from traces.rows import BadRow, BadRows, Builder, Raw
 from traces.source import Source
 from traces.trace import Quirk, Trace
+
+UNITS: Final = {"csv": "line", "lines": "line", "text": "line", "parquet": "row"}
 
 
 def read(
@@ -43,7 +46,7 @@ def read(
     arrivals where the file holds none. *skip_bad* leaves bad rows out, and writes them to a side
     file when it is a path. *partial* accepts a file without lengths or times, for a description.
     All else as in :class:`traces.assemble.Choices`. Anything unusable is an InputError that names
-    file, row, reason and way out; bad rows are refused with the first ten and their count.
+    file, line, reason and way out; bad rows are refused with the first ten and their count.
     """
     path = resolve(path_or_name)
     source = Source(path)
@@ -54,7 +57,7 @@ def read(
     if found.format is OURS:
         trace = _ours(path, choices)
         return replace(trace, sha256=source.sha256(), source={**trace.source, **about})
-    bad = BadRows(keep_lines=bool(skip_bad))
+    bad = BadRows(UNITS.get(found.shape, "item"), keep_lines=bool(skip_bad))
     raw, facts = rows_of(source, found, options, bad)
     if bad.count:
         settle(path, bad, skip_bad, len(raw), about)
@@ -123,6 +126,7 @@ def _careful(source: Source, found: Detected, options: Options, bad: BadRows) ->
         if entry.record is None:
             bad.add(entry.number, entry.problem, entry.text)
             continue
+        reader.at = entry.number
         try:
             rows = list(reader.rows(entry.record))
         except BadRow as problem:
@@ -140,30 +144,44 @@ def _careful(source: Source, found: Detected, options: Options, bad: BadRows) ->
             builder.add(row)
     for row in reader.finish():
         builder.add(row)
-    return builder.take(), reader.facts()
+    raw = builder.take()
+    raw.unit = bad.unit
+    return raw, reader.facts()
 
 
 def entries(source: Source, found: Detected) -> Iterator[Entry]:
-    """Return the records of *source* in the shape that was found."""
+    """Return the records of *source* in the shape that was found, those that hold many parted."""
+    split = found.format.split
+    for entry in _whole(source, found):
+        if split is None or entry.record is None:
+            yield entry
+            continue
+        parts = list(split(entry.record))
+        for part in parts:
+            text = entry.text if len(parts) == 1 else json.dumps(part).encode()
+            yield Entry(entry.number, dict(part), text)
+
+
+def _whole(source: Source, found: Detected) -> Iterator[Entry]:
     if found.shape == "csv":
         return csv_records(source, found.format.columns)
     if found.shape == "text":
         return text_records(source)
     if found.shape == "parquet":
         rows = parquet.records(source.path)
-        return (Entry(number, 0, row) for number, row in enumerate(rows, 1))
+        return (Entry(number, row) for number, row in enumerate(rows, 1))
     return json_records(source, found.shape)
 
 
 def text_records(source: Source) -> Iterator[Entry]:
     """Yield each line of a text log as a record with the one key ``line``."""
-    for number, (line, text) in enumerate(source.lines(), 1):
-        yield Entry(number, line, {"line": text.decode("utf-8", "replace")}, text)
+    for line, text in source.lines():
+        yield Entry(line, {"line": text.decode("utf-8", "replace")}, text)
 
 
 def settle(path: Path, bad: BadRows, skip: Path | bool, good: int, about: dict[str, Any]) -> None:
     """Refuse bad rows, or write them to the side file and say how many there were."""
-    problems = [Problem(f"{path}: row {number}", reason) for number, reason in bad.first]
+    problems = [Problem(f"{path}: {bad.unit} {number}", reason) for number, reason in bad.first]
     if not skip or not good:
         share = f"{bad.count} of {bad.count + good} rows are bad"
         shown = len(bad.first)
@@ -175,5 +193,5 @@ def settle(path: Path, bad: BadRows, skip: Path | bool, good: int, about: dict[s
         with skip.open("wb") as side:
             for number, reason, line in bad.lines:
                 note = reason.encode("utf-8", "backslashreplace")
-                side.write(b"row %d\t%s\t%s\n" % (number, note, line))
+                side.write(b"%s %d\t%s\t%s\n" % (bad.unit.encode(), number, note, line))
         about["skipped_file"] = str(skip)

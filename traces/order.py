@@ -54,7 +54,7 @@ def _one_origin(place: str, raw: Raw) -> bool:
     if late.any():
         rows = raw.number[late][:SHOWN].tolist()
         raise InputError.at(
-            f"{place}: row {rows[0]}",
+            f"{place}: {raw.unit} {rows[0]}",
             f"arrives after the year 2100, as do {int(late.sum()) - 1} more",
             "the unit is finer than was taken; give --unit",
         )
@@ -65,7 +65,7 @@ def _one_origin(place: str, raw: Raw) -> bool:
         raise InputError.at(
             place,
             f"mixes times since 1970 ({int(date.sum())} rows) with times since a start or in "
-            f"another unit ({int(since.sum())} rows); the fewer are rows {rows}",
+            f"another unit ({int(since.sum())} rows); the fewer are {raw.unit}s {rows}",
             "use one origin and one unit",
         )
     return bool(date.any())
@@ -102,7 +102,7 @@ def _appended(arrival: NDArray[np.int64], restarts: NDArray[np.int64], epoch: bo
 def _restarted(place: str, raw: Raw, restarts: NDArray[np.int64]) -> list[Problem]:
     return [
         Problem(
-            f"{place}: row {raw.number[i]}",
+            f"{place}: {raw.unit} {raw.number[i]}",
             f"the clock starts again: {_s(raw.arrival_ns[i])} s after {_s(raw.arrival_ns[i - 1])}",
             "give --order append to lay the parts one after another, or --order sort to overlay",
         )
@@ -113,8 +113,8 @@ def _restarted(place: str, raw: Raw, restarts: NDArray[np.int64]) -> list[Proble
 def _unordered(place: str, raw: Raw, falls: NDArray[np.int64]) -> list[Problem]:
     problems = [
         Problem(
-            f"{place}: row {raw.number[i]}",
-            f"arrives {_s(raw.arrival_ns[i - 1] - raw.arrival_ns[i])} s before the row above it",
+            f"{place}: {raw.unit} {raw.number[i]}",
+            f"arrives {_s(raw.arrival_ns[i - 1] - raw.arrival_ns[i])} s before the one above it",
         )
         for i in falls[:SHOWN].tolist()
     ]

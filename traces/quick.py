@@ -25,15 +25,18 @@ class NotPlain(Exception):
 
 
 def chunks(source: Source, quick: Quick, unit: str | None) -> Iterator[Raw]:
-    """Yield the columns of a clean CSV, a few megabytes at a time; else raise NotPlain."""
+    """Yield the columns of a clean CSV, a few megabytes at a time; else raise NotPlain.
+
+    An empty line is not clean: the lines behind it would be counted wrong.
+    """
     import pyarrow as pa
 
     words: dict[str, dict[str, int]] = {"model": {}, "session": {}}
-    row = 1
+    line = 2  # the header is line 1
     try:
         for batch in _batches(source, quick):
-            raw = _chunk(batch, quick, unit, words, row)
-            row += batch.num_rows
+            raw = _chunk(batch, quick, unit, words, line)
+            line += batch.num_rows
             yield raw
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError, OverflowError) as error:
         raise NotPlain(str(error)) from None
@@ -53,7 +56,7 @@ def _batches(source: Source, quick: Quick) -> Iterator[Any]:
         yield from csv.open_csv(
             stream,
             csv.ReadOptions(block_size=BLOCK_BYTES, column_names=columns, skip_rows=1),
-            csv.ParseOptions(delimiter=delimiter, ignore_empty_lines=True),
+            csv.ParseOptions(delimiter=delimiter, ignore_empty_lines=False),
             csv.ConvertOptions(
                 include_columns=wanted,
                 column_types={name: types.get(name, "string") for name in wanted},
@@ -69,12 +72,12 @@ def vars_of(quick: Quick) -> list[str]:
 
 
 def _chunk(
-    batch: Any, quick: Quick, unit: str | None, words: dict[str, dict[str, int]], row: int
+    batch: Any, quick: Quick, unit: str | None, words: dict[str, dict[str, int]], line: int
 ) -> Raw:
     arrival = times_ns(batch.column(quick.arrival), unit or quick.unit)
     prompt = _tokens(batch.column(quick.prompt), least=1)
     output = _tokens(batch.column(quick.output), least=0 if quick.zero_output_failed else 1)
-    numbers = np.arange(row, row + batch.num_rows, dtype=np.int64)
+    numbers = np.arange(line, line + batch.num_rows, dtype=np.int64)
     raw = Raw(arrival, prompt, output, numbers)
     if quick.zero_output_failed:
         failed = output == 0

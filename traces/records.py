@@ -1,4 +1,4 @@
-"""Records of a file one by one, with row and line numbers, and the bytes they came from."""
+"""Records of a file one by one, with where they stand and the bytes they came from."""
 
 import csv
 import json
@@ -13,10 +13,12 @@ from traces.source import Source
 
 @dataclass(slots=True)
 class Entry:
-    """One record: the parsed object, or None with the ``problem`` that kept it from parsing."""
+    """One record: the parsed object, or None with the ``problem`` that kept it from parsing.
+
+    ``number`` is the line of a text file on which it starts, else the row or item, from 1.
+    """
 
     number: int
-    line: int
     record: dict[str, Any] | None
     text: bytes = b""
     problem: str = ""
@@ -38,18 +40,16 @@ def json_records(source: Source, shape: str) -> Iterator[Entry]:
     items = document if isinstance(document, list) else [document]
     for number, item in enumerate(items, 1):
         if isinstance(item, dict):
-            yield Entry(number, 0, item, json.dumps(item).encode() if len(items) > 1 else b"")
+            yield Entry(number, item, json.dumps(item).encode() if len(items) > 1 else b"")
         else:
-            yield Entry(number, 0, None, problem=f"is no object but {type(item).__name__}")
+            yield Entry(number, None, problem=f"is no object but {type(item).__name__}")
 
 
 def _json_lines(source: Source) -> Iterator[Entry]:
-    number = 0
     for line, text in source.lines():
         if text.isspace():
             continue
-        number += 1
-        entry = Entry(number, line, None, text)
+        entry = Entry(line, None, text)
         try:
             record = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -74,17 +74,17 @@ def csv_records(source: Source, known: Iterable[str] = ()) -> Iterator[Entry]:
     if len(set(names)) < len(names):
         raise InputError.at(f"{source.path}: line 1", "names a column twice", "rename one")
     taken: list[bytes] = []
-    at = 0
+    begins = 0
 
     def decoded() -> Iterator[str]:
-        nonlocal at
+        nonlocal begins
         for line, text in source.lines():
+            begins = begins if taken else line
             taken.append(text)
-            at = line
             yield text.decode("utf-8", "surrogateescape") + "\n"
 
     reader = csv.reader(decoded(), delimiter=delimiter)
-    number = -1  # the header is row 0
+    header = True
     while True:
         taken.clear()
         problem, cells = "", None
@@ -94,10 +94,10 @@ def csv_records(source: Source, known: Iterable[str] = ()) -> Iterator[Entry]:
             return
         except csv.Error as error:
             problem = f"is no CSV ({error})"
-        number += 1
-        if number == 0:
+        if header:
+            header = False
             continue
-        entry = Entry(number, at, None, b"\n".join(taken), problem)
+        entry = Entry(begins, None, b"\n".join(taken), problem)
         if cells is not None and len(cells) != len(names):
             entry.problem = f"has {len(cells)} fields where the header has {len(names)}"
         elif cells is not None:

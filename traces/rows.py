@@ -42,12 +42,16 @@ class Row:
     output_guess: int = MISSING
     tries: int = 1
     blocks: Sequence[int] | None = None
-    number: int = 0  # row of the file, from 1
+    number: int = 0  # where in the file: its line, row or item, from 1; 0 where not told yet
 
 
 @dataclass(slots=True)
 class Raw:
-    """Columns as found, in file order: the input of :func:`traces.assemble.assemble`."""
+    """Columns as found, in file order: the input of :func:`traces.assemble.assemble`.
+
+    ``number`` counts in ``unit``: lines of a text file (its header is line 1), rows of a Parquet
+    table, items of a JSON array.
+    """
 
     arrival_ns: NDArray[np.int64]
     prompt: NDArray[np.int64]
@@ -58,6 +62,7 @@ class Raw:
     words: dict[str, list[str]] = field(default_factory=dict)
     block_hashes: NDArray[np.int64] | None = None
     block_offsets: NDArray[np.int64] | None = None
+    unit: str = "line"
 
     def __len__(self) -> int:
         return len(self.arrival_ns)
@@ -138,13 +143,14 @@ class Builder:
 class BadRows:
     """Bad rows of a file: the first ten in full for the error, every one for the side file."""
 
+    unit: str = "line"
     keep_lines: bool = False
     first: list[tuple[int, str]] = field(default_factory=list)
     lines: list[tuple[int, str, bytes]] = field(default_factory=list)
     count: int = 0
 
     def add(self, number: int, reason: str, line: bytes = b"") -> None:
-        """Record that row *number* is unusable."""
+        """Record that the line, row or item *number* is unusable."""
         self.count += 1
         if len(self.first) < SHOWN:
             self.first.append((number, reason))

@@ -31,7 +31,8 @@ class Trace:
     ``arrival_s`` starts at 0 and never falls; token counts are at least 1. ``model``, ``precision``
     and ``kernel_hint`` hold indices into ``names`` (-1: not given). Prefix blocks are a ragged
     array: row i owns ``block_hashes[block_offsets[i]:block_offsets[i + 1]]``. ``status`` follows
-    the source: 0 ok, 1 failed, 2 cached (never reached a GPU). ``source_row`` counts from 1.
+    the source: 0 ok, 1 failed, 2 cached (never reached a GPU). ``source_row`` is the line of a text
+    file that a request stands on (a header is line 1), else the row or item of the source, from 1.
     ``estimated`` holds PROMPT_ESTIMATED, OUTPUT_ESTIMATED or both where a length was missing in the
     source. ``duration_s`` and ``ttft_s`` are what the source observed, NaN where it did not.
     """

@@ -28,7 +28,12 @@ class Options:
 
 
 class Reader(Protocol):
-    """Turns the records of one file into rows, one record after another."""
+    """Turns the records of one file into rows, one record after another.
+
+    ``at`` is set to the place of a record before :meth:`rows` sees it, for rows that come later.
+    """
+
+    at: int
 
     def rows(self, record: Record) -> Iterable[Row]:
         """Return the requests of one record; a BadRow says why it cannot be used."""
@@ -59,6 +64,7 @@ class Format:
 
     ``kind``: "csv", "json" (one object a line, an array, or one document) or "text". ``columns``:
     headers that a CSV of this format must have. ``claims``: whether a JSON record looks like it.
+    ``split`` parts a record that holds many, so that one bad part costs one part.
     """
 
     name: str
@@ -69,9 +75,20 @@ class Format:
     claims: Callable[[Record], bool] = lambda record: False
     quick: Quick | None = None
     facts: Facts | None = None
+    split: Callable[[Record], Iterable[Record]] | None = None
 
 
-class Simple:
+class Base:
+    """What most readers share: nothing is left over at the end."""
+
+    at = 0
+
+    def finish(self) -> Iterable[Row]:
+        """Return no more rows."""
+        return ()
+
+
+class Simple(Base):
     """A reader whose every record is one request."""
 
     def __init__(self, parse: Callable[[Record, Options], Row], facts: Facts, options: Options):
@@ -79,9 +96,6 @@ class Simple:
 
     def rows(self, record: Record) -> Iterable[Row]:
         return (self._parse(record, self._options),)
-
-    def finish(self) -> Iterable[Row]:
-        return ()
 
     def facts(self) -> Facts:
         return self._facts

@@ -6,7 +6,7 @@ from typing import Any, Final
 from dispatch import keyed
 from traces import values
 from traces.assemble import Facts
-from traces.formats.base import Format, Options, Record, simple
+from traces.formats.base import Base, Format, Options, Record, simple
 from traces.rows import BadRow, Row
 
 _NO_FAILURES: Final = "requests that failed, were dropped or retried: only what was served is there"
@@ -74,7 +74,7 @@ GUIDELLM: Final = Format(
 )  # fmt: skip
 
 
-class _Bailian:
+class _Bailian(Base):
     """Conversations by chat_id and parent_chat_id; a turn's session is its first chat."""
 
     def __init__(self, options: Options) -> None:
@@ -92,9 +92,6 @@ class _Bailian:
         if record.get("hash_ids") is not None:
             row.blocks = values.block_ids(record["hash_ids"])
         return (row,)
-
-    def finish(self) -> Iterable[Row]:
-        return ()
 
     def facts(self) -> Facts:
         return Facts("bailian", block_tokens=16, cannot_tell=(_NO_FAILURES, _NO_MAX, _NO_MODEL))
@@ -148,7 +145,7 @@ RAGPULSE: Final = Format(
 )  # fmt: skip
 
 
-class _Aiperf:
+class _Aiperf(Base):
     """AIPerf ``mooncake_trace``: sessions whose later turns give a delay instead of a time."""
 
     def __init__(self, options: Options) -> None:
@@ -183,9 +180,6 @@ class _Aiperf:
             raise BadRow("timestamp is missing, and no earlier turn of the session has one")
         self._dependent += 1
         return self._last_ns[session] + values.time_ns(record.get("delay"), self._unit, "delay")
-
-    def finish(self) -> Iterable[Row]:
-        return ()
 
     def facts(self) -> Facts:
         from traces.formats.turns import dependent

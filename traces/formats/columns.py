@@ -7,7 +7,7 @@ from typing import Any, Final
 from dispatch.errors import InputError, Problem, nearest
 from traces import values
 from traces.assemble import Facts
-from traces.formats.base import Format, Options, Record
+from traces.formats.base import Base, Format, Options, Record
 from traces.rows import MISSING, BadRow, Row
 from traces.trace import CACHED, FAILED
 
@@ -90,7 +90,7 @@ def parse_map(text: str) -> dict[str, str]:
     return found
 
 
-class Columns:
+class Columns(Base):
     """Rows by a column map; a time without a unit must be ISO or count from 1970."""
 
     def __init__(self, options: Options, columns: Mapping[str, str] | None = None) -> None:
@@ -166,9 +166,6 @@ class Columns:
             )
         self._found = unit
         return values.time_ns(value, unit or "s", name)
-
-    def finish(self) -> Iterable[Row]:
-        return ()
 
     def facts(self) -> Facts:
         limits = [

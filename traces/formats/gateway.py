@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from traces import values
 from traces.assemble import Facts
-from traces.formats.base import Format, Options, Record
+from traces.formats.base import Base, Format, Options, Record
 from traces.rows import MISSING, BadRow, Row
 from traces.trace import CACHED, FAILED, Quirk
 
@@ -39,7 +39,7 @@ def first(record: Record, keys: Iterable[str]) -> Any:
     return None
 
 
-class _Access:
+class _Access(Base):
     """What Envoy and nginx logs share: which lines are LLM requests, and how they ended."""
 
     name = ""
@@ -84,9 +84,6 @@ class _Access:
         if output > 0 and row.status == 0:
             each = STREAM_BYTES if streamed else WHOLE_BYTES
             row.output_guess = max(1, round(output / (self._options.output_bytes or each)))
-
-    def finish(self) -> Iterable[Row]:
-        return ()
 
     def facts(self) -> Facts:
         quirks = []
@@ -198,7 +195,7 @@ NGINX: Final = Format(
 _NOT_GENERATION: Final = ("embed", "image", "transcription", "speech", "moderation", "rerank")
 
 
-class _LiteLlm:
+class _LiteLlm(Base):
     def __init__(self, options: Options) -> None:
         self._unit = options.unit or "s"
         self._other = 0
@@ -237,9 +234,6 @@ class _LiteLlm:
         if at < start_ns:
             raise BadRow(f"{name} is before startTime")
         return (at - start_ns) / 1e9
-
-    def finish(self) -> Iterable[Row]:
-        return ()
 
     def facts(self) -> Facts:
         quirks: tuple[Quirk, ...] = ()

@@ -4,7 +4,7 @@ from typing import Final
 
 from traces import values
 from traces.assemble import Facts
-from traces.formats.base import Format, Options, Quick, Record, simple
+from traces.formats.base import Base, Format, Options, Quick, Record, simple
 from traces.rows import MISSING, BadRow, Row
 from traces.trace import FAILED
 
@@ -158,7 +158,7 @@ LMBENCH: Final = Format(
 )  # fmt: skip
 
 
-class Lengths:
+class Lengths(Base):
     """Length tables without arrival times; arrivals are drawn only when a rate is given."""
 
     def __init__(self, options: Options, prompt: str, output: str) -> None:
@@ -171,9 +171,6 @@ class Lengths:
         prompt = values.positive(record[self._prompt], self._prompt)
         output = values.positive(record[self._output], self._output)
         return (Row(arrival_ns=self._arrivals.next_ns(), prompt=prompt, output=output),)
-
-    def finish(self) -> tuple[Row, ...]:
-        return ()
 
     def facts(self) -> Facts:
         return Facts(

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from traces import values
 from traces.assemble import Facts
-from traces.formats.base import Format, Options, Record
+from traces.formats.base import Base, Format, Options, Record
 from traces.formats.made import Poisson
 from traces.formats.turns import dependent
 from traces.rows import MISSING, BadRow, Row
@@ -18,7 +18,7 @@ _NO_MAX: Final = "the max_tokens that callers asked for"
 _NO_MODEL: Final = "which model a request asked for"
 
 
-class _Servingsim:
+class _Servingsim(Base):
     """Flat requests, and sessions whose calls wait for the one before and for a tool."""
 
     def __init__(self, options: Options) -> None:
@@ -52,9 +52,6 @@ class _Servingsim:
             session=session,
         )
 
-    def finish(self) -> Iterable[Row]:
-        return ()
-
     def facts(self) -> Facts:
         return Facts(
             "llmservingsim", quirks=dependent(self._dependent),
@@ -69,7 +66,7 @@ SERVINGSIM: Final = Format(
 )  # fmt: skip
 
 
-class _Measured:
+class _Measured(Base):
     """Per-request timings of an LLMServingSim bench run against a real engine."""
 
     def __init__(self, options: Options) -> None:
@@ -89,9 +86,6 @@ class _Measured:
         row.ttft_s, row.duration_s = first - queued, last - queued
         return (row,)
 
-    def finish(self) -> Iterable[Row]:
-        return ()
-
     def facts(self) -> Facts:
         return Facts("llmservingsim-run", cannot_tell=(_NO_FAILURES, _NO_BLOCKS, _NO_MAX))
 
@@ -103,7 +97,7 @@ MEASURED: Final = Format(
 )  # fmt: skip
 
 
-class _Weka:
+class _Weka(Base):
     """Conversations with a clock of their own; when they began is not recorded."""
 
     def __init__(self, options: Options) -> None:
@@ -149,9 +143,6 @@ class _Weka:
             row.blocks = [(scope << 40) ^ i for i in ids] if scope else ids
         return [row]
 
-    def finish(self) -> Iterable[Row]:
-        return ()
-
     def facts(self) -> Facts:
         quirks = list(self._starts.quirks())
         if self._local > 1:
@@ -175,7 +166,7 @@ WEKA: Final = Format(
 )  # fmt: skip
 
 
-class _Bench:
+class _Bench(Base):
     """A result of ``vllm bench serve`` or SGLang's bench_serving: arrivals are drawn again."""
 
     def __init__(self, options: Options) -> None:
@@ -239,9 +230,6 @@ class _Bench:
             )
             for i in range(min(done + failed, 10_000_000))
         ]  # fmt: skip
-
-    def finish(self) -> Iterable[Row]:
-        return ()
 
     def facts(self) -> Facts:
         limits = ["when requests arrived: a result has no start times"]
