@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import asdict
 from typing import Any
 
-from reports.gate.verdict import Check, GateResult, Verdict
+from reports.gate.verdict import GateResult, Verdict
 
 MARK = {Verdict.passed: "pass", Verdict.regression: "REGRESSION", Verdict.inconclusive: "unclear"}
 
@@ -82,18 +82,9 @@ def to_annotations(result: GateResult) -> str:
 
 def to_markdown(result: GateResult) -> str:
     """Return the step summary: the sentence and a table."""
-    rows = [
-        f"### {sentence(result)}",
-        "",
-        "| tier | check | verdict | base | head | change |",
-        "|---:|---|---|---:|---:|---|",
-    ]
-    for check in result.checks:
-        base, head = _value(check.base, check.unit), _value(check.head, check.unit)
-        detail = check.detail.replace("|", "\\|")
-        rows.append(
-            f"| {check.tier} | {check.name} | {MARK[check.verdict]} | {base} | {head} | {detail} |"
-        )
+    rows = [f"### {sentence(result)}", "", "| tier | check | verdict | found |", "|-:|-|-|-|"]
+    cells = ([cell.replace("|", "\\|") for cell in row] for row in table_rows(result))
+    rows += [f"| {' | '.join(row)} |" for row in cells]
     return "\n".join(rows) + "\n"
 
 
@@ -105,27 +96,23 @@ def _value(value: float, unit: str) -> str:
     return f"{value:,.4g} {unit}".strip()
 
 
-def table_rows(result: GateResult) -> list[tuple[str, str, str, str, str]]:
-    """Return rows (check, verdict, base, head, change) for the terminal."""
-    return [
-        (
-            f"{c.tier} {c.name}",
-            MARK[c.verdict],
-            _value(c.base, c.unit),
-            _value(c.head, c.unit),
-            c.detail,
-        )
-        for c in result.checks
-    ]
+def table_rows(result: GateResult) -> list[tuple[str, str, str, str]]:
+    """Return rows (tier, check, verdict, what was found); equal exact cases share one row."""
+    equal = [c for c in result.checks if c.tier == 0 and c.verdict is Verdict.passed]
+    rows = []
+    if equal:
+        names = ", ".join(sorted({c.name.split("/")[0] for c in equal}))
+        rows.append(("0", f"{len(equal)} simulated arms", "pass", f"equal ({names})"))
+    for c in result.checks:
+        if c in equal:
+            continue
+        ends = [_value(v, c.unit) for v in (c.base, c.head)]
+        found = f"{' → '.join(ends)}: {c.detail}" if all(ends) else c.detail
+        rows.append((str(c.tier), c.name, MARK[c.verdict], found))
+    return rows
 
 
 def _escape(text: str, *, property_: bool = False) -> str:
     """Escape as GitHub's workflow commands ask: newlines always, `:` and `,` in properties."""
     text = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
     return text.replace(":", "%3A").replace(",", "%2C") if property_ else text
-
-
-def worst(result: GateResult) -> Check | None:
-    """Return the check with the largest ratio, for the history line."""
-    timed = [c for c in result.checks if not math.isnan(c.estimate)]
-    return max(timed, key=lambda c: c.estimate, default=None)

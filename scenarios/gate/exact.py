@@ -44,12 +44,18 @@ class Keep:
         return np.concatenate(parts) if parts else np.empty(0)
 
 
-def observe(scenario: Scenario, progress: Callable[[str], None] | None = None) -> dict[str, Case]:
-    """Simulate the first replicate of every arm and return what the gate compares, by arm."""
+def observe(
+    scenario: Scenario, limit: int, progress: Callable[[str], None] | None = None
+) -> dict[str, Case]:
+    """Simulate *limit* requests of every arm's first replicate; return what is compared, by arm.
+
+    The history is made whole and then cut, since superposing sources multiplies ``trace.limit``.
+    """
     import sim
     from scenarios import arms, history
 
     trace = history.load(scenario)
+    trace = trace.take(np.arange(min(limit, len(trace))))
     found: dict[str, Case] = {}
     for arm in scenario.arms:
         keep = Keep(("requests", "decisions"))

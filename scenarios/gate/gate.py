@@ -20,7 +20,7 @@ from scenarios.gate.pairs import (
     Profile,
     Side,
     Worker,
-    ratios,
+    control_ratios,
     run_pairs,
 )
 
@@ -40,7 +40,7 @@ class Options:
     path: str = "decisions"
     tiers: tuple[int, ...] = (0, 1, 2)
     scenarios: tuple[str, ...] = ("migration-2023q3", "h100-2024")
-    limit: int = 1500
+    limit: int = 1000
     baseline: Path | None = None
     allow_dirty: bool = False
     inject: str = "none"
@@ -123,7 +123,7 @@ def simulate(options: Options, say: Say) -> dict[str, exact.Case]:
             number = [arm.name for arm in scenario.arms].index(candidate)
             overrides.append(f"arms.{number}.policy.name={options.policy}")
             scenario = load(name, overrides)
-        found |= exact.observe(scenario, lambda case: say(f"simulated {case}"))
+        found |= exact.observe(scenario, options.limit, lambda case: say(f"simulated {case}"))
     return found
 
 
@@ -163,15 +163,16 @@ def _count(name: str, base: exact.Case, head: exact.Case, key: str, tolerance: f
 
 def wall_clock(base: Side, head: Side, say: Say) -> list[Check]:
     """Run the pairs, ten more where they do not tell, and the A/A control."""
-    pairs = run_pairs(base, head, progress=lambda done: say(f"pair {done}/{PAIRS}"))
-    checks = timed_checks(pairs)
+    pairs = run_pairs(
+        base, head, controls=CONTROL_PAIRS, progress=lambda done: say(f"pair {done}/{PAIRS}")
+    )
+    what = {"decisions": "decision", "door": "request"}[head.path]
+    checks = timed_checks(pairs, what)
     if any(check.verdict is Verdict.inconclusive for check in checks):
         say(f"unclear: {MORE_PAIRS} more pairs")
         pairs += run_pairs(base, head, MORE_PAIRS, start=len(pairs))
-        checks = timed_checks(pairs)
-    say("control: base against itself")
-    same = run_pairs(base, base, CONTROL_PAIRS, start=len(pairs))
-    checks.append(control("control p50", ratios(same, p50)))
+        checks = timed_checks(pairs, what)
+    checks.append(control("control p50", control_ratios(pairs, p50)))
     return checks
 
 
@@ -185,16 +186,16 @@ def p99(profile: Profile) -> float:
     return profile.quantile(0.99)
 
 
-def timed_checks(pairs: Sequence[Pair]) -> list[Check]:
-    """Judge p50, p99 and thread CPU of the pairs."""
+def timed_checks(pairs: Sequence[Pair], what: str = "decision") -> list[Check]:
+    """Judge p50, p99 and CPU of the pairs; *what* names the thing timed."""
     checks = [
         judge(name, [metric(p.base) for p in pairs], [metric(p.head) for p in pairs])
-        for name, metric in (("decision p50", p50), ("decision p99", p99))
+        for name, metric in ((f"{what} p50", p50), (f"{what} p99", p99))
     ]
     count = len(pairs[0].base.least_ns)
     checks.append(
         judge(
-            "decision CPU",
+            f"{what} CPU",
             [statistics.median(p.base.cpu_ns) / count for p in pairs],
             [statistics.median(p.head.cpu_ns) / count for p in pairs],
             ratios=[p.cpu_ratio for p in pairs],

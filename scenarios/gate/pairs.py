@@ -1,7 +1,8 @@
 """Paired wall clock: fresh processes of base and head, taking turns, order alternating.
 
 Interference only ever adds time, so each decision keeps the least it took over the rounds of its
-process; what a process adds by its own layout and hash seed is averaged over the pairs.
+process; what a process adds by its own layout and hash seed is averaged over the pairs. While one
+pair is measured the next one imports, on another core where there is one.
 """
 
 import json
@@ -16,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from dispatch.errors import NotMeasurable
+from dispatch.errors import InputError, NotMeasurable
 
 WORKER = Path(__file__).with_name("worker.py")
 PAIRS = 11
@@ -57,7 +58,7 @@ class Worker:
         )
 
     def ask(self, what: str) -> dict[str, Any]:
-        """Send one word and return the answer; a dead worker is not measurable."""
+        """Send one word and return the answer; a base that dies is not measurable, a head is bad."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -68,6 +69,8 @@ class Worker:
             line = ""
         if not line:
             words = self.close().strip().splitlines() or ["it said nothing"]
+            if self.label == "head":
+                raise InputError.at("head", f"could not be run: {words[-1]}", "mend it first")
             raise NotMeasurable(f"the {self.label} could not be run: {words[-1]}")
         answer: dict[str, Any] = json.loads(line)
         return answer
@@ -86,6 +89,10 @@ class Worker:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the process without asking."""
         if self._process.poll() is None:
             self._process.kill()
         self.close()
@@ -93,58 +100,70 @@ class Worker:
 
 @dataclass(slots=True)
 class Profile:
-    """One side of one pair: the least time of each decision, and CPU and counters of its passes."""
+    """One side of one pair: the least time of each decision, and the CPU of its passes."""
 
-    least_ns: list[int]
-    cpu_ns: list[int]
-    counters: dict[str, float]
-    stream: str
+    least_ns: list[int] = field(default_factory=list)
+    cpu_ns: list[int] = field(default_factory=list)
 
     def quantile(self, q: float) -> float:
         """Return a nearest-rank quantile of the profile in nanoseconds."""
         ordered = sorted(self.least_ns)
         return float(ordered[max(0, math.ceil(q * len(ordered)) - 1)])
 
+    def add(self, times: list[int]) -> None:
+        """Keep the lesser time of each decision: interference only ever adds."""
+        if self.least_ns:
+            times = [min(two) for two in zip(self.least_ns, times, strict=True)]
+        self.least_ns = times
+
 
 @dataclass(slots=True)
 class Pair:
-    """Base and head of one pair of processes."""
+    """Base and head of one pair of processes, and for some a second base as the control."""
 
     base: Profile
     head: Profile
+    again: Profile | None = None
 
     @property
     def cpu_ratio(self) -> float:
-        """Median over rounds of the paired thread-CPU ratio."""
+        """Median over rounds of the paired CPU ratio."""
         return statistics.median(
             h / b for h, b in zip(self.head.cpu_ns, self.base.cpu_ns, strict=True)
         )
 
 
-def run_pair(base: Side, head: Side, number: int, rounds: int = ROUNDS) -> Pair:
-    """Run one pair: two warm passes each, then *rounds* in turn, order alternating by parity."""
-    with Worker(base, "base") as first, Worker(head, "head") as second:
-        workers = (first, second)
-        ready = [w.ask("ready") for w in workers]
-        if ready[0]["stream"] != ready[1]["stream"]:
+class Started:
+    """The fresh processes of one pair, importing while the pair before them is measured."""
+
+    def __init__(self, base: Side, head: Side, *, control: bool = False) -> None:
+        self.workers = [Worker(base, "base"), Worker(head, "head")]
+        if control:
+            self.workers.append(Worker(base, "base"))
+
+    def measure(self, number: int, rounds: int) -> Pair:
+        """Run two warm passes each, then *rounds* in turn, the order alternating by parity."""
+        ready = [w.ask("ready")["stream"] for w in self.workers]
+        if len(set(ready)) > 1:
             raise NotMeasurable("base and head were given different decision streams")
-        for worker in workers:
+        for worker in self.workers:
             worker.ask("warm")
-        least: list[list[int]] = [[], []]
-        cpu: list[list[int]] = [[], []]
+        profiles = [Profile() for _ in self.workers]
         for turn in range(rounds):
-            order = (0, 1) if (number + turn) % 2 == 0 else (1, 0)
+            order = list(range(len(self.workers)))[:: 1 if (number + turn) % 2 == 0 else -1]
             for side in order:
-                times = workers[side].ask("profile")["ns"]
+                times = self.workers[side].ask("profile")["ns"]
                 if not times:
-                    raise NotMeasurable(f"the {workers[side].label} took no sample")
-                best = least[side]
-                least[side] = [min(p) for p in zip(best, times, strict=True)] if best else times
+                    raise NotMeasurable(f"the {self.workers[side].label} took no sample")
+                profiles[side].add(times)
             for side in order:
-                cpu[side].append(int(workers[side].ask("cpu")["ns"]))
-        counters = [w.ask("counters") for w in workers]
-    sides = [Profile(least[i], cpu[i], counters[i], str(ready[i]["stream"])) for i in (0, 1)]
-    return Pair(*sides)
+                profiles[side].cpu_ns.append(int(self.workers[side].ask("cpu")["ns"]))
+        return Pair(*profiles)
+
+    def stop(self) -> None:
+        """End the processes, whatever they are at."""
+        for worker in self.workers:
+            worker.stop()
 
 
 def run_pairs(
@@ -153,18 +172,27 @@ def run_pairs(
     count: int = PAIRS,
     *,
     start: int = 0,
+    controls: int = 0,
     rounds: int = ROUNDS,
     progress: Callable[[int], None] | None = None,
 ) -> list[Pair]:
-    """Run *count* pairs one after another, numbered from *start*."""
-    pairs = []
-    for number in range(start, start + count):
-        pairs.append(run_pair(base, head, number, rounds))
-        if progress:
-            progress(number + 1 - start)
+    """Run *count* pairs, numbered from *start*; the first *controls* carry a second base."""
+    pairs: list[Pair] = []
+    begun = [Started(base, head, control=controls > 0)]
+    try:
+        for at in range(count):
+            if at + 1 < count:
+                begun.append(Started(base, head, control=at + 1 < controls))
+            pairs.append(begun[0].measure(start + at, rounds))
+            begun.pop(0).stop()
+            if progress:
+                progress(at + 1)
+    finally:
+        for left in begun:
+            left.stop()
     return pairs
 
 
-def ratios(pairs: Sequence[Pair], metric: Callable[[Profile], float]) -> list[float]:
-    """Return head over base of one metric, a ratio a pair."""
-    return [metric(p.head) / metric(p.base) for p in pairs]
+def control_ratios(pairs: Sequence[Pair], metric: Callable[[Profile], float]) -> list[float]:
+    """Return second base over base of one metric, a ratio for each pair that carries a control."""
+    return [metric(p.again) / metric(p.base) for p in pairs if p.again]

@@ -19,7 +19,7 @@ def gate(
     path: Literal["decisions", "door"] = "decisions",
     tier: str = "0,1,2",
     scenarios: str = "migration-2023q3,h100-2024",
-    limit: int = 1500,
+    limit: int = 1000,
     baseline: Path | None = None,
     accept: Flag = False,
     selftest: Flag = False,
@@ -63,7 +63,7 @@ def gate(
     junit
         File for JUnit XML.
     history
-        CSV that gets a line for each timed check.
+        CSV that gets one line.
     json
         Print JSON instead of the table.
     """
@@ -132,10 +132,9 @@ def trend(history: Path, *, output: Path = Path("gate-trend.svg"), json: Flag = 
 def _tiers(text: str) -> tuple[int, ...]:
     from dispatch.errors import InputError
 
-    try:
-        return tuple(sorted({int(t) for t in text.split(",")}))
-    except ValueError:
-        raise InputError.at("--tier", f"{text!r} is no list of tiers", "e.g. --tier 0,1") from None
+    if not {"0", "1", "2"} >= (named := {part.strip() for part in text.split(",")}):
+        raise InputError.at("--tier", f"{text!r} is no list of tiers 0, 1, 2", "e.g. --tier 0,1")
+    return tuple(sorted(int(tier) for tier in named))
 
 
 def _accept(options: "object", as_json: bool) -> int:
@@ -180,9 +179,9 @@ def _table(result: "object") -> str:
     from reports.gate.verdict import GateResult
 
     assert isinstance(result, GateResult)
-    table = Table("check", "verdict", "base", "head", "change", box=None, pad_edge=False)
-    for column in (2, 3):
-        table.columns[column].justify = "right"
+    table = Table("tier", "check", "verdict", "found", box=None, pad_edge=False)
+    for column in table.columns[:3]:
+        column.no_wrap = True
     for row in render.table_rows(result):
         table.add_row(*row)
     out = io.StringIO()
