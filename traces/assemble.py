@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from dispatch.errors import InputError
 from traces import guess, order
 from traces.rows import MISSING, Raw
-from traces.trace import CACHED, FAILED, Quirk, Trace
+from traces.trace import CACHED, FAILED, Quirk, Trace, counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,9 @@ def _drop_duplicates(work: _Work) -> None:
         keep[given[first]] = True
         work.keep(np.flatnonzero(keep))
         work.note(
-            "duplicates", f"{extra} rows repeat a request id; the first of each counts", extra
+            "duplicates",
+            f"{counted(extra, 'row')} with the id of an earlier request: left out",
+            extra,
         )
 
 
@@ -118,7 +120,9 @@ def _drop_cached(work: _Work) -> None:
     if not cached:
         return
     if work.choices.cached:
-        work.note("cached_answers", f"{cached} answers came from a cache, not from a GPU", cached)
+        work.note(
+            "cached_answers", f"{counted(cached, 'answer')} from a cache, not from a GPU", cached
+        )
         return
     if cached == len(status):
         raise InputError.at(
@@ -127,7 +131,7 @@ def _drop_cached(work: _Work) -> None:
     work.keep(np.flatnonzero(status != CACHED))
     work.note(
         "cached_answers",
-        f"{cached} answers came from a cache and never reached a GPU; they are left out",
+        f"{counted(cached, 'answer')} from a cache, which never reached a GPU: left out",
         cached,
     )
 
@@ -152,14 +156,14 @@ def _note_failures(work: _Work) -> None:
     raw = work.raw
     failed = 0 if raw.status is None else int(np.count_nonzero(raw.status == FAILED))
     if failed:
-        work.note("failures", f"{failed} requests failed at the source; they are kept", failed)
+        work.note("failures", f"{counted(failed, 'request')} failed at the source; kept", failed)
         work.cannot_tell.append(
-            f"what the {failed} failed requests would have needed: their output is estimated"
+            f"what {counted(failed, 'failed request')} would have needed: the output is estimated"
         )
     tries = raw.extra.get("tries")
     if tries is not None and (tries > 1).any():
         again = int((tries > 1).sum())
-        work.note("retries", f"{again} requests were tried more than once; each counts once", again)
+        work.note("retries", f"{counted(again, 'request')} took several tries; counted once", again)
 
 
 def _build(work: _Work) -> Trace:
@@ -178,11 +182,10 @@ def _build(work: _Work) -> Trace:
     else:
         spread = order.spread(raw.arrival_ns, facts.tick_s, choices.seed)
         if spread is not None:
-            work.quirks.append(spread.quirk)
-            work.source["recorded"] = {"tick_s": spread.tick_s, "ties": spread.quirk.rows}
-            work.cannot_tell.append(
-                f"when inside {spread.tick_s:.3g} s a request came: its clock is no finer"
-            )
+            ties = spread.ties
+            work.quirks.append(ties.quirk)
+            work.source["recorded"] = {"tick_s": ties.tick_s, "ties": ties.quirk.rows}
+            work.cannot_tell.append(ties.cannot_tell)
             if choices.spread:
                 arrival_s = spread.arrival_s
                 work.source["recorded"]["spread"] = True
@@ -260,7 +263,7 @@ def _blocks(work: _Work, columns: dict[str, Any], prompt: NDArray[np.int64]) -> 
     elif off:
         work.note(
             "block_count",
-            f"{off} rows have another number of blocks than their length at {tokens.size} tokens "
+            f"{off:,} rows have another number of blocks than their length at {tokens.size} tokens "
             "a block asks for",
             off,
         )

@@ -1,11 +1,13 @@
 """What a trace is like, in figures; percentiles interpolate linearly as published tables do."""
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traces.trace import CACHED, FAILED, OUTPUT_ESTIMATED, PROMPT_ESTIMATED, Trace
+
+_BITS: Final = {"prompt_tokens": PROMPT_ESTIMATED, "output_tokens": OUTPUT_ESTIMATED}
 
 
 def describe(trace: Trace) -> dict[str, Any]:
@@ -14,7 +16,7 @@ def describe(trace: Trace) -> dict[str, Any]:
     ``rate_per_s`` = requests / span. ``cv`` = standard deviation / mean of the inter-arrival times.
     ``dispersion_1s`` and ``_10s`` = variance / mean of the arrivals per window. Lengths that were
     estimated do not count in ``prompt_tokens`` and ``output_tokens``; ``known`` says how many did.
-    What the source does not hold is None.
+    ``estimated`` has the same figures of those that were. What the source does not hold is None.
     """
     unknown = trace.source.get("unknown", ())
     timed = "arrival_s" not in unknown and trace.span_s > 0
@@ -30,6 +32,11 @@ def describe(trace: Trace) -> dict[str, Any]:
         "dispersion_10s": dispersion(trace, 10.0) if timed else None,
         "prompt_tokens": _lengths(trace, trace.prompt_tokens, PROMPT_ESTIMATED),
         "output_tokens": _lengths(trace, trace.output_tokens, OUTPUT_ESTIMATED),
+        "estimated": {
+            name: found
+            for name, bit in _BITS.items()
+            if name not in unknown and (found := _estimated(trace, getattr(trace, name), bit))
+        },
         "failed": int(np.count_nonzero(status == FAILED)),
         "cached": int(np.count_nonzero(status == CACHED)),
         "models": [name for i, name in enumerate(trace.names) if _used(trace, i)],
@@ -95,3 +102,10 @@ def _lengths(trace: Trace, values: NDArray[np.int32], bit: int) -> dict[str, Any
     if not len(known):
         return None
     return {**quantiles(known), "known": len(known)}
+
+
+def _estimated(trace: Trace, values: NDArray[np.int32], bit: int) -> dict[str, Any] | None:
+    if trace.estimated is None or not (trace.estimated & bit).any():
+        return None
+    guessed = values[(trace.estimated & bit) != 0]
+    return {**quantiles(guessed), "rows": len(guessed)}

@@ -5,7 +5,8 @@ from typing import Any, Final
 import numpy as np
 
 from dispatch import keyed
-from traces.goodness import ks
+from traces.goodness import Goodness, compare, ks
+from traces.synth import of_model
 from traces.synthetic import TraceModel, checked
 from traces.trace import OUTPUT_ESTIMATED, PROMPT_ESTIMATED, Trace
 
@@ -28,6 +29,16 @@ def fit(trace: Trace, *, step_s: float = 300.0, window_s: float = 600.0) -> Trac
     out, so that rate and burstiness are not counted twice.
     """
     return checked(trace.name, document(trace, step_s=step_s, window_s=window_s))
+
+
+def judged(
+    trace: Trace, *, step_s: float, window_s: float, seed: int
+) -> tuple[dict[str, Any], Trace, Goodness]:
+    """Return the model as a document, a trace that it makes under *seed*, and how like it is."""
+    about = {"about": f"like {trace.name}", "source": "zerolayer trace fit"}
+    model = {**about, **document(trace, step_s=step_s, window_s=window_s)}
+    made = of_model(checked(trace.name, model), seed)
+    return model, made, compare(trace, made)
 
 
 def document(trace: Trace, *, step_s: float, window_s: float) -> dict[str, Any]:

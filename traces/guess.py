@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from dispatch import keyed
 from dispatch.errors import InputError, Problem
 from traces.rows import MISSING, Raw
-from traces.trace import OUTPUT_ESTIMATED, PROMPT_ESTIMATED, Quirk
+from traces.trace import OUTPUT_ESTIMATED, PROMPT_ESTIMATED, Quirk, counted
 
 _ENOUGH: Final = 20  # rows with both a length and a guess, to scale by and to measure the error on
 _BITS: Final = {"prompt": PROMPT_ESTIMATED, "output": OUTPUT_ESTIMATED}
@@ -105,11 +105,13 @@ def _draw(
     rows = int(left.sum())
     error = mean_difference(pool) / float(pool.mean())
     text = (
-        f"{rows} rows have no {name} length; each takes the length of a row drawn by seed among "
-        f"the {len(pool)} that have one: mean absolute error {error:.0%} of the mean"
+        f"{counted(rows, 'row')} without {name} length: drawn by seed among the lengths of "
+        f"the {len(pool):,} that have one, mean absolute error {error:.0%} of the mean"
     )
     filled.quirks.append(Quirk(f"{name}_missing", text, rows))
-    filled.cannot_tell.append(f"the {name} length of {rows} requests; it is drawn from the others")
+    filled.cannot_tell.append(
+        f"the {name} length of {counted(rows, 'request')}: drawn from the others"
+    )
 
 
 def mean_difference(values: NDArray[np.int64]) -> float:
@@ -128,14 +130,14 @@ def _say_guess(filled: Filled, name: str, rows: int, raw: Raw, guess_from: str) 
     both = _both(raw, name)
     if both.sum() >= _ENOUGH:
         error = float(np.median(np.abs(guesses[both] - true[both]) / np.maximum(true[both], 1)))
-        how = f"scaled to the {int(both.sum())} rows that have both, median error {error:.0%}"
+        how = f"scaled to the {int(both.sum()):,} rows that have both, median error {error:.0%}"
     elif guess_from == "bytes":
         how = ASSUMED_ERROR[name]
     else:
         how = "the error of a single length cannot be told"
-    text = f"{rows} {name} lengths are estimated from {guess_from}; {how}"
+    text = f"{counted(rows, f'{name} length')} estimated from {guess_from}; {how}"
     filled.quirks.append(Quirk(f"{name}_estimated", text, rows))
-    filled.cannot_tell.append(f"true {name} lengths: {rows} are estimated from {guess_from}")
+    filled.cannot_tell.append(f"true {name} lengths: {rows:,} estimated from {guess_from}")
 
 
 ASSUMED_ERROR: Final = {

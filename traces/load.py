@@ -18,7 +18,7 @@ from traces.formats.columns import Columns
 from traces.records import Entry, csv_records, json_records
 from traces.rows import BadRow, BadRows, Builder, Raw
 from traces.source import Source
-from traces.trace import Quirk, Trace
+from traces.trace import Quirk, Trace, counted
 
 UNITS: Final = {"csv": "line", "lines": "line", "text": "line", "parquet": "row"}
 
@@ -64,7 +64,10 @@ def read(
     trace = assemble(str(path), raw, facts, choices)
     quirks = trace.quirks
     if bad.count:
-        quirks = (*quirks, Quirk("bad_rows", f"{bad.count} bad rows were left out", bad.count))
+        quirks = (
+            *quirks,
+            Quirk("bad_rows", f"{counted(bad.count, 'bad row')} left out", bad.count),
+        )
     name = str(path_or_name) if str(path_or_name) in datasets.DATASETS else path.name
     return replace(
         trace, name=name, sha256=source.sha256(), quirks=quirks, source={**trace.source, **about}
@@ -183,7 +186,7 @@ def settle(path: Path, bad: BadRows, skip: Path | bool, good: int, about: dict[s
     """Refuse bad rows, or write them to the side file and say how many there were."""
     problems = [Problem(f"{path}: {bad.unit} {number}", reason) for number, reason in bad.first]
     if not skip or not good:
-        share = f"{bad.count} of {bad.count + good} rows are bad"
+        share = f"{bad.count:,} of {counted(bad.count + good, 'row')} bad"
         shown = len(bad.first)
         head = f"{share}; the first {shown} are above" if bad.count > shown else share
         way_out = "repair them, or --skip-bad to leave them out" if good else "check the format"

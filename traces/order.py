@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dispatch import keyed
 from dispatch.errors import InputError, Problem
 from traces.rows import NO_TIME, SHOWN, Raw
-from traces.trace import Quirk
+from traces.trace import Quirk, counted
 
 EPOCH_NS: Final = 900_000_000 * 10**9  # later than this is a date, not a time since the start
 RELATIVE_NS: Final = 200_000_000 * 10**9  # earlier than this is a time since the start
@@ -131,8 +131,7 @@ class Spread:
     """Arrivals parted inside the ticks of a coarse clock."""
 
     arrival_s: NDArray[np.float64]
-    tick_s: float
-    quirk: Quirk
+    ties: "Ties"
 
 
 _FINEST_S: Final = 0.05  # ties on a finer clock are too close to matter
@@ -145,31 +144,57 @@ def spread(arrival_ns: NDArray[np.int64], tick_s: float, seed: int) -> Spread | 
     Rows of one tick keep their order. A tick is the resolution the format documents, else the
     greatest common divisor of the gaps, else their median where nearly all are alike.
     """
+    tick_ns = tick_of(arrival_ns, tick_s)
+    if tick_ns is None:
+        return None
     distinct, counts = np.unique(arrival_ns, return_counts=True)
-    ties = len(arrival_ns) - len(distinct)
-    if ties == 0:
-        return None
-    tick_ns = round(tick_s * 1e9) or _tick_ns(distinct, ties, len(arrival_ns))
-    if tick_ns is None or tick_ns < _FINEST_S * 1e9:
-        return None
     room = np.minimum(np.append(np.diff(distinct), tick_ns), tick_ns)
     owner = np.repeat(np.arange(len(distinct)), counts)
     ids = np.arange(len(arrival_ns), dtype=np.int64)
     draws = keyed.uniforms(keyed.stream(seed, "ties"), ids)
     draws = draws[np.lexsort((draws, owner))]
     arrival = (distinct[owner] + np.floor(draws * room[owner])) / 1e9
+    found = ties(len(arrival_ns) - len(distinct), tick_ns)
+    return Spread(arrival - arrival[0], found)
+
+
+@dataclass(frozen=True, slots=True)
+class Ties:
+    """Arrivals that share a tick of a coarse clock, and what is said of it."""
+
+    tick_s: float
+    quirk: Quirk
+    cannot_tell: str
+
+
+def ties(rows: int, tick_ns: int) -> Ties:
+    """Return what is said of *rows* that share their time with another on a clock of *tick_ns*."""
     tick = tick_ns / 1e9
     text = (
-        f"{ties} arrivals share a time with another, {tick:.3g} s apart: a coarse clock, not "
-        f"bursts; a replay spreads them inside their {tick:.3g} s by seed"
+        f"{counted(rows, 'arrival')} at the same time as another, times {tick:.3g} s apart: a "
+        f"coarse clock, not bursts; a replay spreads them inside their {tick:.3g} s by seed"
     )
-    return Spread(arrival - arrival[0], tick, Quirk("ties", text, ties))
+    limit = f"when inside {tick:.3g} s a request came: its clock is no finer"
+    return Ties(tick, Quirk("ties", text, rows), limit)
 
 
-def _tick_ns(distinct: NDArray[np.int64], ties: int, rows: int) -> int | None:
-    if len(distinct) < _LEAST_TICKS or ties * 20 < rows:
+def tick_of(arrival_ns: NDArray[np.int64], tick_s: float) -> int | None:
+    """Return the tick of the clock of ordered *arrival_ns* where it bunched any, else None.
+
+    *tick_s* is what the format documents, 0 where it documents none.
+    """
+    gaps = np.diff(arrival_ns)
+    gaps = gaps[gaps > 0]
+    rows = len(arrival_ns) - len(gaps) - 1
+    if rows <= 0:
         return None
-    gaps = np.diff(distinct)
+    tick_ns = round(tick_s * 1e9) or _tick_ns(gaps, rows, len(arrival_ns))
+    return tick_ns if tick_ns is not None and tick_ns >= _FINEST_S * 1e9 else None
+
+
+def _tick_ns(gaps: NDArray[np.int64], ties: int, rows: int) -> int | None:
+    if len(gaps) < _LEAST_TICKS - 1 or ties * 20 < rows:
+        return None
     common = int(np.gcd.reduce(gaps))
     if common >= _FINEST_S * 1e9:
         return common

@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from traces import quick
 from traces.assemble import Facts
+from traces.datasets import DATASETS
 from traces.detect import Detected, detect
 from traces.formats.base import Options
 from traces.load import resolve
+from traces.order import EPOCH_NS, LATEST_NS, RELATIVE_NS, tick_of, ties
 from traces.parquet import TraceWriter
 from traces.rows import MISSING, Raw
 from traces.source import Source
@@ -45,7 +48,7 @@ def to_parquet(
         return None
     part = target.with_name(target.name + ".part")
     try:
-        done = _run(source, found, known.facts, part, options, progress)
+        done = _run(path_or_name, source, found, known.facts, part, options, progress)
         part.replace(target)
     except quick.NotPlain:
         return None
@@ -55,6 +58,7 @@ def to_parquet(
 
 
 def _run(
+    given: str | Path,
     source: Source,
     found: Detected,
     facts: Facts,
@@ -66,26 +70,50 @@ def _run(
     writer = TraceWriter(part)
     last: Trace | None = None
     origin = latest = rows = 0
+    # 8 bytes a row are kept: only at the end it shows whether the clock is coarse.
+    times: list[NDArray[np.int64]] = []
     for raw in quick.chunks(source, found.format.quick, options.unit):
         if not rows and len(raw):
             origin = latest = int(raw.arrival_ns[0])
         latest = _in_order(raw, origin, latest)
         rows += len(raw)
+        times.append(raw.arrival_ns)
         last = _piece(raw, origin, facts)
         writer.write(last)
         if progress is not None:
             progress(rows)
     if last is None or not rows:
         raise quick.NotPlain("no rows")
-    about: dict[str, Any] = {"epoch_ns": origin, "detected": f"{found.format.name}: {found.why}"}
-    writer.close(replace(last, name=source.path.name, sha256=source.sha256(), source=about))
+    about: dict[str, Any] = {
+        "epoch_ns": origin if origin >= EPOCH_NS else None,
+        "detected": f"{found.format.name}: {found.why}",
+    }
+    name = str(given) if str(given) in DATASETS else source.path.name
+    last = replace(last, name=name, sha256=source.sha256(), source=about)
+    writer.close(_with_ties(last, times, facts.tick_s))
     return Streamed(rows, (latest - origin) / 1e9, found.format.name, found.why)
+
+
+def _with_ties(last: Trace, times: list[NDArray[np.int64]], tick_s: float) -> Trace:
+    """Return *last* with what a coarse clock did to all *times*, which are let go."""
+    arrival = np.concatenate(times)
+    times.clear()
+    tick_ns = tick_of(arrival, tick_s)
+    if tick_ns is None:
+        return last
+    bunched = ties(int(np.count_nonzero(arrival[1:] == arrival[:-1])), tick_ns)
+    return replace(
+        last,
+        quirks=(*last.quirks, bunched.quirk),
+        cannot_tell=(*last.cannot_tell, bunched.cannot_tell),
+        source={
+            **last.source, "recorded": {"tick_s": bunched.tick_s, "ties": bunched.quirk.rows}
+        },
+    )  # fmt: skip
 
 
 def _in_order(raw: Raw, origin: int, latest: int) -> int:
     """Return the last time of a chunk; leave to the careful reader what is out of order."""
-    from traces.order import EPOCH_NS, LATEST_NS, RELATIVE_NS
-
     if not len(raw):
         return latest
     times = raw.arrival_ns

@@ -1,7 +1,7 @@
 """The parameters of a generated trace: arrivals, lengths, sessions and shared prefixes."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -187,3 +187,23 @@ def _problem(place: str, item: Any) -> Problem:
         )
     found = "" if isinstance(item["input"], dict | list | tuple) else f", not {item['input']!r}"
     return Problem(f"{place}: {key}" if key else place, f"{item['msg']}{found}")
+
+
+def settings_of(settings: Iterable[str]) -> dict[str, Any]:
+    """Return ``a.b=value`` settings as a nested object; values are TOML, else text."""
+    document: dict[str, Any] = {}
+    for text in settings:
+        key, sign, value = text.partition("=")
+        if not sign or not key.strip():
+            raise InputError.at(f"--set {text}", "is no key=value", "write --set requests=1000")
+        node = document
+        *path, last = key.strip().split(".")
+        for part in path:
+            node = node.setdefault(part, {})
+            if not isinstance(node, dict):
+                raise InputError.at(f"--set {text}", f"{part} is set to a value already")
+        try:
+            node[last] = tomllib.loads(f"x = {value}")["x"]
+        except tomllib.TOMLDecodeError:
+            node[last] = value
+    return document

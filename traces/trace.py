@@ -15,6 +15,11 @@ OK, FAILED, CACHED = 0, 1, 2
 PROMPT_ESTIMATED, OUTPUT_ESTIMATED = 1, 2
 
 
+def counted(number: int, noun: str) -> str:
+    """Return "1 request", "12,031 requests"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 @dataclass(frozen=True, slots=True)
 class Quirk:
     """Something about the source that a reader must know: a stable *code* and a sentence."""

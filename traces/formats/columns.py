@@ -157,7 +157,7 @@ class Columns(Base):
         unit = None if values.is_absent(value) else values.epoch_unit(value)
         if unit is not None and unit != (self._found or unit):
             raise BadRow(
-                f"{name} is {values.clip(value)}, in {unit}; rows above are in {self._found}"
+                f"{name} is {values.clip(value)}, in {unit}; those above are in {self._found}"
             )
         if unit is None and not values.is_absent(value):
             raise BadRow(

@@ -9,7 +9,7 @@ from traces import values
 from traces.assemble import Facts
 from traces.formats.base import Base, Format, Options, Record
 from traces.rows import MISSING, BadRow, Row
-from traces.trace import FAILED, Quirk
+from traces.trace import FAILED, Quirk, counted
 
 _NO_BLOCKS: Final = "which prompts share a prefix: it has no prefix blocks"
 _RECEIVED: Final = re.compile(
@@ -145,14 +145,16 @@ class _SglangLog(Base):
     def facts(self) -> Facts:
         quirks = []
         if self._alone:
-            text = f"{self._alone} arrivals are the finish less e2e_latency"
+            text = f"{counted(self._alone, 'arrival')} reckoned as the finish less e2e_latency"
             quirks.append(Quirk("arrival_from_finish", text, self._alone))
         if self._unfinished:
-            text = f"{self._unfinished} requests were received and never finished in this log"
+            text = f"{counted(self._unfinished, 'request')} received, but not finished in this log"
             quirks.append(Quirk("unfinished", text, self._unfinished))
         limits = ["requests that a gateway dropped before they reached the engine", _NO_BLOCKS]
         if self._unfinished:
-            limits.append(f"lengths of the {self._unfinished} requests that the log cuts short")
+            limits.append(
+                f"lengths of {counted(self._unfinished, 'request')} that the log cuts short"
+            )
         return Facts("sglang-log", quirks=tuple(quirks), cannot_tell=tuple(limits))
 
 

@@ -7,7 +7,7 @@ from traces import values
 from traces.assemble import Facts
 from traces.formats.base import Base, Format, Options, Record
 from traces.rows import MISSING, BadRow, Row
-from traces.trace import CACHED, FAILED, Quirk
+from traces.trace import CACHED, FAILED, Quirk, counted
 
 PROMPT_BYTES: Final = 4.5  # bytes a token of a JSON request of English text or code
 STREAM_BYTES: Final = 130.0  # bytes a token as a server-sent event of the OpenAI shape
@@ -88,10 +88,10 @@ class _Access(Base):
     def facts(self) -> Facts:
         quirks = []
         if self._other:
-            text = f"{self._other} lines are no POST (health checks and the like); left out"
+            text = f"{counted(self._other, 'line')} without POST (health checks, ...): left out"
             quirks.append(Quirk("other_lines", text, self._other))
         if self._invalid:
-            text = f"{self._invalid} requests were refused as invalid (4xx); left out"
+            text = f"{counted(self._invalid, 'request')} refused as invalid (4xx): left out"
             quirks.append(Quirk("invalid_requests", text, self._invalid))
         limits = (
             *self.limits,
@@ -238,7 +238,7 @@ class _LiteLlm(Base):
     def facts(self) -> Facts:
         quirks: tuple[Quirk, ...] = ()
         if self._other:
-            text = f"{self._other} calls generate no text (embeddings and the like); left out"
+            text = f"{counted(self._other, 'call')} for no text (embeddings and the like): left out"
             quirks = (Quirk("other_calls", text, self._other),)
         return Facts(
             "litellm", quirks=quirks,

@@ -10,7 +10,7 @@ from traces.formats.base import Base, Format, Options, Record
 from traces.formats.engine import dig
 from traces.formats.gateway import first
 from traces.rows import MISSING, BadRow, Row
-from traces.trace import FAILED, Quirk
+from traces.trace import FAILED, Quirk, counted
 
 _NO_BLOCKS: Final = "which prompts share a prefix: it has no prefix blocks"
 
@@ -93,7 +93,7 @@ class _Otel(Base):
     def facts(self) -> Facts:
         quirks: tuple[Quirk, ...] = ()
         if self._inside:
-            text = f"{self._inside} spans lie inside another GenAI span: the same request; left out"
+            text = f"{counted(self._inside, 'span')} inside another: the same request, left out"
             quirks = (Quirk("nested_spans", text, self._inside),)
         return Facts(
             "otel", quirks=quirks,

@@ -1,6 +1,6 @@
 """Turns that wait for the answer before them: what a trace says of them, and what it cannot."""
 
-from traces.trace import Quirk
+from traces.trace import Quirk, counted
 
 
 def dependent(turns: int) -> tuple[Quirk, ...]:
@@ -8,7 +8,7 @@ def dependent(turns: int) -> tuple[Quirk, ...]:
     if not turns:
         return ()
     text = (
-        f"{turns} turns start a delay after the answer before them, which has no time; each is "
-        "placed that delay after its predecessor's arrival, the earliest it can be"
+        f"{counted(turns, 'turn')} with a delay after the answer before and no time: placed that "
+        "delay after its predecessor's arrival, the earliest it can be"
     )
     return (Quirk("dependent_turns", text, turns),)
