@@ -1,7 +1,8 @@
 """Cells on a dask.distributed cluster (extra ``cluster``): the trace once a worker, retries, TLS.
 
-A cell whose worker dies is tried again elsewhere, three times in all; a cell that kills every
-worker costs one failure row. Schedulers execute pickles: plain TCP goes to loopback only, unless
+A cell whose worker dies is tried again elsewhere, five times in all (on a scheduler of your own as
+often as its ``allowed-failures`` says); a cell that kills every worker costs one failure row.
+Schedulers execute pickles: plain TCP goes to loopback only, unless
 ``ZEROLAYER_CLUSTER_INSECURE=1``.
 """
 
@@ -11,6 +12,7 @@ import ipaddress
 import os
 import tarfile
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +20,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dispatch.errors import InputError, ZerolayerError
-from scenarios.pool import TRIES, Completed, Executor, Failure, failure_of
+from scenarios.pool import Completed, Executor, Failure, failure_of
+
+TRIES = 5
+"""Of a cell whose worker dies; on a shared cluster workers die for reasons that are not its own."""
+_QUIET = 50  # logging.CRITICAL: what matters is told by us
 
 MakeExecutor = Callable[[Path], Executor]
 
@@ -34,32 +40,51 @@ def executor(address: str | None) -> Iterator[MakeExecutor | None]:
         yield None
         return
     distributed = _distributed()
-    import dask
-
     with contextlib.ExitStack() as stack:
         if address.startswith("local:"):
-            count = address.removeprefix("local:")
-            if not count.isdigit() or not int(count):
-                raise InputError.at(f"--cluster {address}", "is no size", "expected local:2")
-            dask.config.set({"distributed.scheduler.allowed-failures": TRIES - 1})
-            local = distributed.LocalCluster(
-                n_workers=int(count), threads_per_worker=1, dashboard_address=None,
-                host="127.0.0.1", silence_logs=40,
-            )  # fmt: skip
-            cluster = stack.enter_context(local)
-            client = stack.enter_context(distributed.Client(cluster, set_as_default=False))
+            client = _local(address, distributed, stack)
         else:
-            check_address(address)
-            options: dict[str, Any] = {"set_as_default": False}
-            if address.startswith("tls://"):
-                options["security"] = _security(distributed)
-            try:
-                client = stack.enter_context(distributed.Client(address, timeout=10, **options))
-            except (OSError, TimeoutError) as error:
-                raise InputError.at(
-                    f"--cluster {address}", f"no scheduler answers ({error})", "start one first"
-                ) from None
-        yield lambda folder: Cluster(client, folder)
+            client = _remote(address, distributed, stack)
+        scattered: dict[str, Any] = {}
+        yield lambda folder: Cluster(client, folder, scattered)
+
+
+def _local(address: str, distributed: Any, stack: contextlib.ExitStack) -> Any:
+    count = address.removeprefix("local:")
+    if not count.isdigit() or not int(count):
+        raise InputError.at(f"--cluster {address}", "is no size", "expected local:2")
+    import dask
+
+    # One task a worker at a time: then a death is charged to the cell that ran, and to no other.
+    stack.enter_context(
+        dask.config.set(
+            {
+                "distributed.scheduler.allowed-failures": TRIES - 1,
+                "distributed.scheduler.worker-saturation": 1.0,
+            }
+        )
+    )
+    cluster = stack.enter_context(
+        distributed.LocalCluster(
+            n_workers=int(count), threads_per_worker=1, dashboard_address="127.0.0.1:0",
+            host="127.0.0.1", silence_logs=_QUIET, worker_class=distributed.Nanny,
+        )
+    )  # fmt: skip
+    return stack.enter_context(distributed.Client(cluster, set_as_default=False))
+
+
+def _remote(address: str, distributed: Any, stack: contextlib.ExitStack) -> Any:
+    check_address(address)
+    options: dict[str, Any] = {"set_as_default": False}
+    if address.startswith("tls://"):
+        options["security"] = _security(distributed)
+    try:
+        client = distributed.Client(address, timeout=10, **options)
+    except (OSError, TimeoutError) as error:
+        raise InputError.at(
+            f"--cluster {address}", f"no scheduler answers ({error})", "start one first"
+        ) from None
+    return stack.enter_context(client)
 
 
 def check_address(address: str) -> None:
@@ -111,46 +136,73 @@ class Cluster:
 
     client: Any
     folder: Path
+    scattered: dict[str, Any]
+    """Traces that are on the workers already, by name; shared by all sweeps of a client."""
 
     def as_completed(
         self, cells: Sequence[Any], progress: Callable[[int], None] = lambda units: None
     ) -> Iterator[Completed]:
         """Yield the cells as they complete; leaving the loop cancels what is left."""
         distributed = _distributed()
-        packed = {
-            name: self.client.scatter(pack(self.folder / name), broadcast=True, hash=True)
-            for name in sorted({cell.trace for cell in cells})
-        }
-        futures = [
-            self.client.submit(
-                remote,
-                cell,
-                packed[cell.trace],
-                pure=False,
-                retries=0,
-                key=f"cell-{index}-{id(self)}",
-            )
-            for index, cell in enumerate(cells)
-        ]
-        places = {future.key: index for index, future in enumerate(futures)}
-        left = distributed.as_completed(futures)
-        try:
-            for future in left:
-                yield self._completed(places[future.key], future, distributed)
-        finally:
-            self.client.cancel(futures)
+        tries = [0] * len(cells)
+        places: dict[str, int] = {}
+        futures: dict[int, Any] = {}
+        run = uuid.uuid4().hex
+        left = distributed.as_completed(loop=self.client.loop)
 
-    def _completed(self, index: int, future: Any, distributed: Any) -> Completed:
+        def submit(index: int) -> None:
+            tries[index] += 1
+            futures[index] = self.client.submit(
+                remote, cells[index], self._trace(cells[index].trace), pure=False,
+                key=f"cell-{run}-{index}-{tries[index]}",
+            )  # fmt: skip
+            places[futures[index].key] = index
+            left.add(futures[index])
+
+        try:
+            for index in range(len(cells)):
+                submit(index)
+            for future in left:
+                index = places[future.key]
+                done = self._completed(index, future, distributed)
+                if done is None:
+                    self._gone_with(cells[index].trace, tries[index])
+                    submit(index)
+                    continue
+                futures.pop(index)
+                yield done
+        finally:
+            with contextlib.suppress(Exception):  # a scheduler that is gone has nothing to cancel
+                self.client.cancel(list(futures.values()))
+
+    def _trace(self, name: str) -> Any:
+        """Return the trace on the workers, sent there at its first use."""
+        held = self.scattered.get(name)
+        if held is None or held.status != "finished":
+            packed = pack(self.folder / name)
+            self.scattered[name] = self.client.scatter(packed, broadcast=True, hash=False)
+        return self.scattered[name]
+
+    def _gone_with(self, trace: str, tried: int) -> None:
+        """Take note that a cell was lost with the last worker that held its trace."""
+        if self.client.status != "running" or tried >= TRIES:
+            raise ZerolayerError("the cluster is gone; run the same command again to go on")
+        held = self.scattered.get(trace)
+        if held is not None and held.status != "finished":
+            self.scattered.pop(trace)
+
+    def _completed(self, index: int, future: Any, distributed: Any) -> Completed | None:
+        """Return what came of a cell; None where it was lost and can be sent again."""
         if future.status == "finished":
             result = future.result()
             if isinstance(result, Failure):
                 return Completed(index, None, result)
             return Completed(index, result)
         if future.status in ("cancelled", "lost"):
-            raise ZerolayerError("the cluster is gone; run the same command again to go on")
+            return None
         error = future.exception()
         if isinstance(error, distributed.scheduler.KilledWorker):
-            text = f"the worker died {TRIES} times on this cell"
+            text = f"every worker died that ran this cell, {TRIES} or more in all"
             return Completed(index, None, Failure(text), TRIES)
         return Completed(index, None, failure_of(error))
 

@@ -61,8 +61,9 @@ def _slow_ring(scenario: Scenario) -> list[str]:
 def _price_cut(scenario: Scenario) -> list[str]:
     found = []
     for number, pool in enumerate(scenario.fleet.pools):
-        if pool.gpu.startswith("h100"):
-            listed = hardware.gpu(pool.gpu).price_usd_per_h
+        card = hardware.gpu(pool.gpu)
+        if card.name.startswith("H100"):
+            listed = card.price_usd_per_h
             price = pool.price_usd_per_gpu_h if pool.price_usd_per_gpu_h is not None else listed
             found.append(f"fleet.pools.{number}.price_usd_per_gpu_h={price * _PRICE_CUT:.6g}")
     if not found:

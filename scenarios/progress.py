@@ -32,7 +32,7 @@ class Silent:
 
 @contextlib.contextmanager
 def show(title: str, total: int, unit: str, quiet: bool = False) -> Iterator[Progress]:
-    """Yield a progress that writes to stderr in the way that suits it."""
+    """Yield a progress that writes to stderr in the way that suits it; a *total* of 0 is open."""
     if quiet:
         yield Silent()
     elif sys.stderr.isatty():
@@ -64,7 +64,7 @@ class _Bar:
             transient=False,
         )
         self._unit = unit
-        self._task = self._bar.add_task(title, total=total, rate="", note="")
+        self._task = self._bar.add_task(title, total=total or None, rate="", note="")
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -77,7 +77,7 @@ class _Bar:
 
     def add(self, units: int) -> None:
         """Count and redraw."""
-        self._done = min(self._done + units, self._total)
+        self._done = min(self._done + units, self._total or self._done + units)
         rate = _rate(self._done, monotonic() - self._since, self._unit)
         self._bar.update(self._task, completed=self._done, rate=rate)
 
@@ -92,11 +92,11 @@ class _Lines:
         self._since = self._said = monotonic()
         self._done = 0
         self._note = ""
-        self._say(f"0 of {total:,} {unit}")
+        self._say(f"0 of {total:,} {unit}" if total else "started")
 
     def add(self, units: int) -> None:
         """Count, and say so every few seconds."""
-        self._done = min(self._done + units, self._total)
+        self._done = min(self._done + units, self._total or self._done + units)
         if monotonic() - self._said >= _LINE_EVERY_S:
             self._line()
 
@@ -110,22 +110,26 @@ class _Lines:
         """Say how it ended."""
         passed = monotonic() - self._since
         rate = _rate(self._done, passed, self._unit)
-        self._say(f"{self._done:,} of {self._total:,} {self._unit} in {passed:.1f} s, {rate}")
+        of = f" of {self._total:,}" if self._total else ""
+        self._say(f"{self._done:,}{of} {self._unit} in {passed:.1f} s, {rate}")
 
     def _line(self) -> None:
         self._said = monotonic()
         passed = self._said - self._since
         rate = _rate(self._done, passed, self._unit)
-        left = passed * (self._total - self._done) / self._done if self._done else float("nan")
-        share = 100 * self._done / self._total if self._total else 100.0
         note = f"; {self._note}" if self._note else ""
-        self._say(
-            f"{share:.0f} % ({self._done:,} of {self._total:,}), {rate}, ETA {left:.0f} s{note}"
-        )
+        if not self._total:
+            self._say(f"{self._done:,} {self._unit}, {rate}{note}")
+            return
+        share = 100 * self._done / self._total
+        left = passed * (self._total - self._done) / self._done if self._done else float("nan")
+        count = f"{share:.0f} % ({self._done:,} of {self._total:,})"
+        self._say(f"{count}, {rate}, ETA {left:.0f} s{note}")
 
     def _say(self, text: str) -> None:
         print(f"{self._title}: {text}", file=sys.stderr, flush=True)
 
 
 def _rate(done: int, passed_s: float, unit: str) -> str:
-    return f"{done / passed_s:,.0f} {unit}/s" if passed_s > 0 else f"0 {unit}/s"
+    rate = done / passed_s if passed_s > 0 else 0.0
+    return f"{rate:,.0f} {unit}/s" if rate >= 10 else f"{rate:.2g} {unit}/s"

@@ -4,6 +4,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,8 @@ class Sweep:
         self._store = store if store is not None else Store()
         self._make_executor = make_executor
         self._quiet = quiet
+        self.shared: progress.Progress | None = None
+        """A progress that all runs of this sweep count on, where the caller shows one."""
         self._scratch = tempfile.TemporaryDirectory(prefix="zerolayer-sweep-")
         self._traces: dict[str, tuple[str, int]] = {}
         self.ran = 0
@@ -119,7 +122,8 @@ class Sweep:
     ) -> list[Outcome]:
         """Return the outcomes in the order of *cells*."""
         found: list[Outcome | None] = [None] * len(cells)
-        with progress.show(title, len(cells), "cells", self._quiet) as shown:
+        own = progress.show(title, len(cells), "cells", self._quiet)
+        with own if self.shared is None else nullcontext(self.shared) as shown:
             for index, outcome in self._as_completed(cells):
                 found[index] = outcome
                 shown.add(1)

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from scenarios.plan.fleets import Counts, scaled, slowed
-from scenarios.plan.search import Fleets, Mix, Search, Tried, evaluate
+from scenarios.plan.search import Fleets, Mix, Search, Trial, Tried, evaluate
 from scenarios.schema import Scenario
 
 TORNADO: Final[Mapping[str, tuple[str, float, float]]] = {
@@ -14,8 +14,9 @@ TORNADO: Final[Mapping[str, tuple[str, float, float]]] = {
     "prompt length": ("prompt_scale", 0.8, 1.2),
     "output length": ("output_scale", 0.8, 1.2),
 }
-_HEADROOM_STEPS: Final = 4
+_HEADROOM_STEPS: Final = 2
 _HEADROOM_MOST: Final = 4.0
+_SHARES: Final = (0.9, 0.75, 0.5, 0.25, 0.1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +52,20 @@ class Answer:
     search: Search
     fleet: Tried | None
     mix: Mix
+    mix_below: Tried | None = None
+    """One replica fewer than *fleet*, in the scenario's mix."""
     below: Tried | None = None
     above: Tried | None = None
+    """One replica fewer and one more than the best fleet, in its own proportions."""
+    largest: Tried | None = None
     binding: tuple[Broken, ...] = ()
+    load: float | None = None
+    """Where no fleet holds: the share of the load that the largest fleet does hold; 0 is none."""
     headroom: float | None = None
     headroom_open: bool = False
     n_minus_1: dict[str, Tried] = field(default_factory=dict)
     tornado: dict[str, tuple[Tried, Tried]] = field(default_factory=dict)
+    tornado_base: Tried | None = None
     calibration: dict[str, Counts | None] = field(default_factory=dict)
 
     @property
@@ -93,20 +101,31 @@ def answer(search: Search, *, deep: bool = True, error: float | None = None) -> 
     family = Fleets(kinds, None, most)
     fleet = search.smallest(family)
     alone = [_alone(search, kind) for kind in range(len(kinds.names))]
-    found = Answer(search.arm.name, search, fleet, _mix(search, alone))
-    if fleet is None:
-        largest = search.full(family(most))
-        found.binding = broken(largest, search.scenario)
-        found.above = largest
+    found = Answer(search.arm.name, search, fleet, _mix(search, alone, fleet))
+    if fleet is not None and sum(fleet.counts) > 1:
+        found.mix_below = search.full(family(sum(fleet.counts) - 1))
+    best = found.best
+    if best is None:
+        found.largest = search.full(family(most))
+        found.binding = broken(found.largest, search.scenario)
+        found.load = _share_of_load(search, found.largest.counts)
         return found
-    size = sum(fleet.counts)
-    found.below = search.full(family(size - 1)) if size > 1 else None
-    found.above = search.full(family(size + 1)) if size < most else None
+    size = sum(best.counts)
+    like = Fleets(replace(kinds, written=best.counts), None, most)
+    found.below = search.full(like(size - 1)) if size > 1 else None
+    found.above = search.full(like(size + 1)) if size < most else None
     if deep:
-        _sensitivity(found, search, fleet)
+        _sensitivity(found, search, best)
         if error is not None:
-            _at_error(found, search, family, size, error)
+            _at_error(found, search, like, size, error)
     return found
+
+
+def _share_of_load(search: Search, counts: Counts) -> float:
+    """Return the largest of a few shares of the load at which *counts* hold, as scouting sees."""
+    trials = [Trial(scaled(search.scout_scenario, scale=share), counts) for share in _SHARES]
+    tried = evaluate(trials, search.arm, 1, search.sweep)
+    return max((s for s, t in zip(_SHARES, tried, strict=True) if t.feasible), default=0.0)
 
 
 def _alone(search: Search, kind: int) -> int | None:
@@ -116,79 +135,80 @@ def _alone(search: Search, kind: int) -> int | None:
     return search.bisect(family)
 
 
-def _mix(search: Search, alone: list[int | None]) -> Mix:
+def _mix(search: Search, alone: list[int | None], known: Tried | None) -> Mix:
     if len(search.kinds.names) == 1:
         return Mix(None, 0)
-    return search.cheapest(alone)
+    return search.cheapest(alone, known)
 
 
 def _sensitivity(found: Answer, search: Search, fleet: Tried) -> None:
-    scenario, arm, sweep = search.scenario, search.arm, search.sweep
     found.headroom, found.headroom_open = _headroom(search, fleet.counts)
-    names = search.kinds.names
-    for kind, name in enumerate(names):
+    for kind, name in enumerate(search.kinds.names):
         if fleet.counts[kind] and sum(fleet.counts) > 1:
             lost = tuple(c - (k == kind) for k, c in enumerate(fleet.counts))
             found.n_minus_1[name] = search.full(lost)
-    for title, (key, low, high) in TORNADO.items():
-        pair = [
-            evaluate(scaled(scenario, **{key: factor}), arm, [fleet.counts], 1, sweep)[0]
-            for factor in (low, high)
-        ]
-        found.tornado[title] = (pair[0], pair[1])
+    trials = [
+        Trial(scaled(search.scout_scenario, **{key: factor}), fleet.counts)
+        for key, low, high in TORNADO.values()
+        for factor in (low, high)
+    ]
+    seen = iter(evaluate(trials, search.arm, 1, search.sweep))
+    found.tornado = {title: (next(seen), next(seen)) for title in TORNADO}
+    found.tornado_base = search.scout([fleet.counts])[0]
 
 
 def _headroom(search: Search, counts: Counts) -> tuple[float, bool]:
-    """Return the load factor up to which the SLOs hold on the first replicate, by bisection.
+    """Return the load factor up to which the SLOs hold as far as scouting sees.
 
     True beside it where they still hold at the largest factor tried.
     """
 
-    def good(factor: float) -> bool:
-        scenario = scaled(search.scenario, scale=factor)
-        return evaluate(scenario, search.arm, [counts], 1, search.sweep)[0].feasible
+    def good(factors: list[float]) -> list[bool]:
+        scout = search.scout_scenario
+        trials = [Trial(scaled(scout, scale=factor), counts) for factor in factors]
+        return [t.feasible for t in evaluate(trials, search.arm, 1, search.sweep)]
 
     low, high = 1.0, 1.5
-    while good(high):
+    while all(good([(low + high) / 2, high])):
         low, high = high, high * 1.5
         if low >= _HEADROOM_MOST:
             return low, True
     for _ in range(_HEADROOM_STEPS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if good(middle) else (low, middle)
+        thirds = [low + (high - low) / 3, low + 2 * (high - low) / 3]
+        first, second = good(thirds)
+        low, high = (
+            (thirds[1], high) if first and second else (thirds[0], thirds[1]) if first
+            else (low, thirds[0])
+        )  # fmt: skip
     return low, False
 
 
 def _at_error(found: Answer, search: Search, family: Fleets, size: int, error: float) -> None:
     """Find the smallest fleet if iterations take *error* more, and less, than the model says."""
     for label, factor, step in (("slower", 1 + error, 1), ("faster", 1 / (1 + error), -1)):
+        held: Counts | None = family(size) if step < 0 else None
         guess = size
-        held: Counts | None = None
         while 1 <= guess <= search.most:
-            counts = family(guess)
-            good = _stretched(search, counts, factor)
-            if good:
-                held = counts
+            good = _stretched(search, family(guess), factor)
+            held = family(guess) if good else held
             if good == (step > 0):
                 break
             guess += step
-        found.calibration[label] = held if held is not None else None
-        if step < 0 and held is None:
-            found.calibration[label] = family(size)
+        found.calibration[label] = held
 
 
 def _stretched(search: Search, counts: Counts, factor: float) -> bool:
-    scenario, arm = search.scenario, search.arm
-    faults = slowed(scenario, counts, arm, factor)
-    return evaluate(scenario, arm, [counts], 1, search.sweep, faults)[0].feasible
+    scout = search.scout_scenario
+    trial = Trial(scout, counts, tuple(slowed(scout, counts, search.arm, factor)))
+    return evaluate([trial], search.arm, 1, search.sweep)[0].feasible
 
 
 def pareto(search: Search, key: str = "ttft_p99_s") -> list[tuple[float, float, Counts]]:
-    """Return (cost, p99, fleet) of every fleet tried on the first replicate that none dominates."""
+    """Return (cost, p99, fleet) of every fleet that scouting saw and none dominates."""
     points = sorted(
         (search.kinds.cost(tried.counts), tried.figures[0].get(key, math.nan), tried.counts)
-        for (_, replicates), tried in search.tried.items()
-        if replicates == 1 and tried.figures[0]
+        for tried in search.scouted.values()
+        if tried.figures[0]
     )
     front: list[tuple[float, float, Counts]] = []
     for cost, value, counts in points:
@@ -222,9 +242,12 @@ def as_dict(found: Answer) -> dict[str, Any]:
         "cheapest_mix": fleet(found.mix.found),
         "mixes_tried": found.mix.tried,
         "mix_search_cut": found.mix.cut,
+        "smallest_in_mix_next_smaller": fleet(found.mix_below),
         "next_smaller": fleet(found.below),
         "next_larger": fleet(found.above),
+        "largest_tried": fleet(found.largest),
         "binding": [b.text() for b in found.binding],
+        "largest_holds_share_of_load": found.load,
         "headroom_load_factor": found.headroom,
         "headroom_is_a_lower_bound": found.headroom_open,
         "n_minus_1": {name: fleet(tried) for name, tried in found.n_minus_1.items()},

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from reports import draw
 from reports.document import Banner, Block, Document, Paragraph, Plot, Section, Table, Tile
-from reports.numbers import number, percent
+from reports.numbers import number
+from reports.student import binomial_bounds
 from scenarios.plan.answer import Answer, broken, pareto
 from scenarios.plan.search import Tried
 from scenarios.schema import Scenario
@@ -44,12 +45,18 @@ def _nearest(found: Answer) -> str:
     """Name the binding SLO and the nearest point at which the largest fleet would do."""
     if not found.binding:
         return "its cells failed."
-    worst = found.binding[0]
-    if math.isinf(worst.value) or math.isnan(worst.value):
-        return f"{worst.text()} even then."
+    fleet = found.search.kinds.text(found.largest.counts) if found.largest else "that fleet"
+    if all(math.isfinite(b.value) for b in found.binding):
+        point = ", ".join(f"{b.key} <= {b.value:.4g}" for b in found.binding)
+        return f"{found.binding[0].text()}; the nearest feasible point is {point} on {fleet}."
+    if found.load:
+        return (
+            f"{found.binding[0].text()}; the nearest feasible point is {100 * found.load:.0f} % of "
+            f"this load on {fleet}."
+        )
     return (
-        f"{worst.text()}; the nearest feasible point is {worst.key} <= {worst.value:.4g} on "
-        f"{found.search.kinds.text(found.above.counts) if found.above else 'that fleet'}."
+        f"{found.binding[0].text()}, and a tenth of this load on {fleet} does not help: more "
+        "replicas of this mix or less load will not do, another policy, engine or GPU may."
     )
 
 
@@ -87,30 +94,45 @@ def _price(found: Answer) -> float:
 def _summary(answers: Sequence[Answer]) -> Table:
     rows = []
     for found in answers:
-        kinds, scenario = found.search.kinds, found.search.scenario
+        scenario = found.search.scenario
         for what, tried in (
             ("smallest in the scenario's mix", found.fleet),
             ("cheapest mix", found.mix.found),
         ):
             if tried is not None:
-                rows.append(
-                    (
-                        found.arm, what, kinds.text(tried.counts),
-                        number(kinds.cost(tried.counts), 4),
-                        number(found.usd_per_million_tokens(tried)),
-                        percent(tried.probability),
-                    )
-                )  # fmt: skip
-        if found.below is not None:
-            why = "; ".join(b.text() for b in broken(found.below, scenario)) or "holds too"
-            rows.append(
-                (found.arm, f"one fewer: {why}", kinds.text(found.below.counts),
-                 number(kinds.cost(found.below.counts), 4),
-                 number(found.usd_per_million_tokens(found.below)),
-                 percent(found.below.probability))
-            )  # fmt: skip
+                rows.append(_fleet_row(found, what, tried))
+        for what, tried in (
+            ("one fewer in the scenario's mix", found.mix_below),
+            ("one fewer than the cheapest", found.below),
+            ("one more than the cheapest", found.above),
+            ("the largest tried", found.largest),
+        ):
+            if tried is not None and (what[-3:] != "mix" or found.fleet is not found.best):
+                why = "; ".join(b.text() for b in broken(tried, scenario)) or "holds"
+                rows.append(_fleet_row(found, f"{what}: {why}", tried))
     head = ("arm", "what", "fleet", "$/h", "$ per 1M output tokens", "holds in replicates")
     return Table("Fleets", head, rows, frozenset({0, 1, 2}))
+
+
+def _fleet_row(found: Answer, what: str, tried: Tried) -> tuple[str, ...]:
+    """Return arm, what, fleet, prices, and how surely the SLOs hold."""
+    kinds = found.search.kinds
+    return (
+        found.arm,
+        what,
+        kinds.text(tried.counts),
+        number(kinds.cost(tried.counts), 4),
+        number(found.usd_per_million_tokens(tried)),
+        chance(tried),
+    )
+
+
+def chance(tried: Tried) -> str:
+    """Write the share of replicates that hold, with its exact 95 % bounds."""
+    n = len(tried.held)
+    good = round(tried.probability * n)
+    low, high = binomial_bounds(good, n, 0.95)
+    return f"{good} of {n} ({100 * low:.0f} to {100 * high:.0f} %)"
 
 
 def _arm(found: Answer) -> Section:
@@ -133,19 +155,19 @@ def _notes(found: Answer) -> list[Block]:
         more = " or more" if found.headroom_open else ""
         notes.append(
             Paragraph(
-                f"Headroom: the fleet in the scenario's mix holds up to **x {found.headroom:.2f}"
-                f"{more}** of this load (first replicate, by bisection)."
+                f"Headroom: the cheapest fleet found holds up to **x {found.headroom:.2f}"
+                f"{more}** of this load, as far as scouting sees."
             )
         )
     if found.mix.tried:
         cut = ", where the search was cut off" if found.mix.cut else ""
         notes.append(Paragraph(f"{found.mix.tried} mixes of kinds were run{cut}.", "note"))
-    if found.above is not None and found.fleet is not None and not found.above.feasible:
+    if found.above is not None and not found.above.feasible:
         notes.append(
             Paragraph(
                 "One replica more does not hold in every replicate: near its border feasibility "
                 f"is no step ({kinds.text(found.above.counts)}: "
-                f"{percent(found.above.probability)} of replicates).",
+                f"{chance(found.above)} of replicates).",
                 "warn",
             )
         )
@@ -160,7 +182,7 @@ def _failures(found: Answer) -> Table:
     rows = []
     for name, tried in found.n_minus_1.items():
         broke = "; ".join(b.text() for b in broken(tried, scenario))
-        rows.append((f"one {name} fewer", percent(tried.probability), broke or "holds"))
+        rows.append((f"one {name} fewer", chance(tried), broke or "holds"))
     return Table("N−1", ("lost", "holds in replicates", "what breaks"), rows, frozenset({0, 2}))
 
 
@@ -169,8 +191,8 @@ def _pareto_plot(found: Answer) -> Plot:
     kinds = found.search.kinds
     every = [
         (kinds.cost(tried.counts), tried.figures[0].get("ttft_p99_s", math.nan))
-        for (_, replicates), tried in found.search.tried.items()
-        if replicates == 1 and tried.figures[0]
+        for tried in found.search.scouted.values()
+        if tried.figures[0]
     ]
     every = [(x, y) for x, y in every if math.isfinite(y)]
 
@@ -191,9 +213,7 @@ def _pareto_plot(found: Answer) -> Plot:
 
 
 def _tornado_rows(found: Answer) -> list[tuple[str, float, float, float]]:
-    fleet = found.fleet
-    assert fleet is not None
-    base = fleet.figures[0].get("ttft_p99_s", math.nan)
+    base = _value(found.tornado_base) if found.tornado_base else math.nan
     return [
         (title, _value(low), base, _value(high)) for title, (low, high) in found.tornado.items()
     ]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from dispatch.errors import InputError, nearest
+from scenarios import progress
 from scenarios.document import Document
 from scenarios.load import resolve
 from scenarios.plan.answer import Answer, answer
@@ -33,15 +34,22 @@ def chosen(
 
 
 def plan_arms(
-    scenario: Scenario, sweep: Sweep, *, most: int, deep: bool = True
+    scenario: Scenario, sweep: Sweep, *, most: int, deep: bool = True, quiet: bool = False
 ) -> tuple[list[Answer], str]:
     """Return the answer of every arm, and what is known of the model's error, in words."""
     if most < 1:
         raise InputError.at("--most", f"found {most}", "expected 1 or more")
     error, text = calibration_error()
-    answers = [
-        answer(Search(scenario, arm, sweep, most), deep=deep, error=error) for arm in scenario.arms
-    ]
+    answers: list[Answer] = []
+    notes: list[str] = []
+    with progress.show(f"plan {scenario.name}", 0, "cells", quiet) as sweep.shared:
+        for arm in scenario.arms:
+            answers.append(answer(Search(scenario, arm, sweep, most), deep=deep, error=error))
+            best = answers[-1].best
+            found = answers[-1].search.kinds.text(best.counts) if best else "no fleet"
+            notes.append(f"{arm.name}: {found}")
+            sweep.shared.note("; ".join(notes))
+    sweep.shared = None
     return answers, text
 
 

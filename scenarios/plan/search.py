@@ -1,8 +1,7 @@
 """The search itself: bracket, bisect, then check the neighbours on every replicate.
 
-Feasibility grows with the fleet only nearly: a bisection on one replicate finds where to look, and
-all replicates decide. Every fleet that was tried is kept; a fleet that failed rules out each fleet
-that has no more of any kind.
+Feasibility grows with the fleet only nearly: scouting finds where to look, and all replicates
+decide. Every fleet that was tried is kept.
 """
 
 import math
@@ -10,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from scenarios.plan.fleets import Counts, Kinds, equip, need_slos
+from scenarios.plan.mixes import Columns
 from scenarios.schema import ArmConfig, Scenario
 from scenarios.summary import holds
 from scenarios.sweep import Sweep, SweepCell
@@ -46,33 +46,45 @@ class Tried:
 
 @dataclass(slots=True)
 class Search:
-    """Searches fleets of one arm; *most* bounds the replicas of a fleet."""
+    """Searches fleets of one arm; *most* bounds the replicas of a fleet, *wide* is fleets at once.
+
+    Scouting looks at the first replicate and its first ``SCOUT`` requests only; what is answered
+    was run on every replicate in full.
+    """
 
     scenario: Scenario
     arm: ArmConfig
     sweep: Sweep
     most: int
-    tried: dict[tuple[Counts, int], Tried] = field(default_factory=dict)
+    wide: int = 2
+    scouted: dict[Counts, Tried] = field(default_factory=dict)
+    tried: dict[Counts, Tried] = field(default_factory=dict)
     kinds: Kinds = field(init=False)
+    scout_scenario: Scenario = field(init=False)
 
     def __post_init__(self) -> None:
         need_slos(self.scenario)
         self.kinds = Kinds.of(self.scenario, self.arm)
+        self.scout_scenario = self.scenario
+        if self.sweep.requests(self.scenario) > 1.5 * SCOUT:
+            trace = self.scenario.trace.model_copy(update={"limit": _scout_limit(self.scenario)})
+            self.scout_scenario = self.scenario.model_copy(update={"trace": trace})
 
-    def once(self, counts: Counts) -> Tried:
-        """Return a fleet's figures on the first replicate."""
-        return self.try_all([counts], 1)[0]
+    def scout(self, fleets: Sequence[Counts]) -> list[Tried]:
+        """Return the figures of *fleets* on the part of the first replicate that scouting sees."""
+        missing = [c for c in dict.fromkeys(fleets) if c not in self.scouted]
+        trials = [Trial(self.scout_scenario, counts) for counts in missing]
+        found = evaluate(trials, self.arm, 1, self.sweep)
+        self.scouted |= {tried.counts: tried for tried in found}
+        return [self.scouted[counts] for counts in fleets]
 
     def full(self, counts: Counts) -> Tried:
-        """Return a fleet's figures on every replicate."""
-        return self.try_all([counts], self.scenario.replicates)[0]
-
-    def try_all(self, fleets: Sequence[Counts], replicates: int) -> list[Tried]:
-        """Return the figures of several fleets at once, so that all cores have work."""
-        missing = [c for c in dict.fromkeys(fleets) if (c, replicates) not in self.tried]
-        found = evaluate(self.scenario, self.arm, missing, replicates, self.sweep)
-        self.tried |= {(tried.counts, replicates): tried for tried in found}
-        return [self.tried[counts, replicates] for counts in fleets]
+        """Return a fleet's figures on every replicate in full."""
+        if counts not in self.tried:
+            trial = Trial(self.scenario, counts)
+            found = evaluate([trial], self.arm, self.scenario.replicates, self.sweep)
+            self.tried[counts] = found[0]
+        return self.tried[counts]
 
     def smallest(self, fleet: "Fleets") -> Tried | None:
         """Return the smallest feasible fleet of a family, checked on all replicates, or None.
@@ -80,65 +92,82 @@ class Search:
         The one below is tried on all replicates too; it is in ``tried`` afterwards.
         """
         guess = self.bisect(fleet)
-        while guess is not None and guess <= fleet.most:
-            here = self.full(fleet(guess))
-            if not here.feasible:
-                guess += 1
-                continue
-            if guess == 1 or not self.full(fleet(guess - 1)).feasible:
-                return here
-            guess -= 1
-        return None
+        down = 1
+        if guess is None:  # scouting may be too strict: the largest fleet has the last word
+            guess, down = fleet.most, max(1, fleet.most // 2)
+        bad, up = 0, 1
+        while not self.full(fleet(guess)).feasible:
+            if guess == fleet.most:
+                return None
+            bad, guess, up = guess, min(guess + up, fleet.most), 2 * up
+        while guess - bad > 1:
+            below = (bad + guess) // 2 if bad else max(1, guess - down)
+            if self.full(fleet(below)).feasible:
+                guess, down = below, 2 * down
+            else:
+                bad = below
+        return self.full(fleet(guess))
 
     def bisect(self, fleet: "Fleets") -> int | None:
-        """Return the smallest feasible size on the first replicate, as far as bisection sees."""
-        low, high = 0, min(max(fleet.first, 1), fleet.most)
-        while not self.once(fleet(high)).feasible:
-            if high == fleet.most:
+        """Return the smallest size that scouting finds feasible, *wide* sizes at a time."""
+        low, high = 0, 0
+        size = min(max(fleet.first, 1), fleet.most)
+        while not high:
+            probes = sorted({min(size * 2**k, fleet.most) for k in range(self.wide)})
+            for probe, tried in zip(probes, self.scout([fleet(n) for n in probes]), strict=True):
+                if tried.feasible:
+                    high = probe
+                    break
+                low = probe
+            if not high and low == fleet.most:
                 return None
-            low, high = high, min(2 * high, fleet.most)
+            size = 2 * low
         while high - low > 1:
-            middle = (low + high) // 2
-            if self.once(fleet(middle)).feasible:
-                high = middle
-            else:
-                low = middle
+            steps = min(self.wide, high - low - 1)
+            probes = [low + (high - low) * k // (steps + 1) for k in range(1, steps + 1)]
+            probes = sorted({max(n, low + 1) for n in probes})
+            for probe, tried in zip(probes, self.scout([fleet(n) for n in probes]), strict=True):
+                if tried.feasible:
+                    high = probe
+                    break
+                low = probe
         return high
 
-    def cheapest(self, alone: Sequence[int | None], budget: int = 200) -> "Mix":
+    def cheapest(self, alone: Sequence[int | None], known: Tried | None) -> "Mix":
         """Return the cheapest feasible mix of kinds, given the smallest fleet of each kind alone.
 
-        Mixes are tried cheapest first. Bounds: of a kind that holds alone no more than that; of one
-        that never does, no more than the scenario has; and a mix whose capacities, each kind at
-        1/alone a replica, add up to less than ``_LEAST`` is not tried. *budget* caps the trials.
+        *known* is a fleet that holds already. Of a kind that holds alone little more than that is
+        taken; of one that does not, what costs less than *known*, or, where nothing is known to
+        hold, what the scenario has.
         """
-        most = [
-            size if size is not None else written
-            for size, written in zip(alone, self.kinds.written, strict=True)
-        ]
-        failed = [tried.counts for (_, _), tried in self.tried.items() if not tried.feasible]
-        spent = 0
-        for counts in self.kinds.mixes(most):
-            if sum(counts) > self.most or _capacity(counts, alone) < _LEAST:
-                continue
-            if any(all(c <= f for c, f in zip(counts, bad, strict=True)) for bad in failed):
-                continue
-            if spent >= budget:
-                return Mix(None, spent, cut=True)
-            spent += 1
-            if self.once(counts).feasible and self.full(counts).feasible:
-                return Mix(self.full(counts), spent)
-            failed.append(counts)
-        return Mix(None, spent)
+        sizes = [size if size is not None else math.inf for size in alone]
+        columns = Columns(
+            self.kinds, sizes.index(min(sizes)), self.most, self._bounds(alone, known),
+            lambda fleets: [tried.feasible for tried in self.scout(fleets)],
+            lambda counts: self.full(counts).feasible, self.wide,
+        )  # fmt: skip
+        best = columns.search(None if known is None else known.counts)
+        return Mix(None if best is None else self.full(best), columns.looked, columns.cut)
+
+    def _bounds(self, alone: Sequence[int | None], known: Tried | None) -> list[int]:
+        bounds = []
+        for kind, (size, written) in enumerate(zip(alone, self.kinds.written, strict=True)):
+            price = self.kinds.usd_per_h[kind]
+            if size is not None:
+                bounds.append(min(self.most, size + max(1, size // 4)))  # scouting may be too kind
+            elif known is not None and price > 0:
+                bounds.append(min(self.most, int(self.kinds.cost(known.counts) / price)))
+            else:
+                bounds.append(written)
+        return bounds
 
 
-_LEAST = 0.7
+def _scout_limit(scenario: Scenario) -> int:
+    """Return the limit that leaves SCOUT requests after scaling."""
+    return max(1, round(SCOUT / scenario.trace.scale))
 
 
-def _capacity(counts: Counts, alone: Sequence[int | None]) -> float:
-    if all(size is None for size in alone):
-        return math.inf  # nothing is known: try everything
-    return sum(c / size for c, size in zip(counts, alone, strict=True) if size)
+SCOUT = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,23 +199,26 @@ class Fleets:
         return sum(self.kinds.written)
 
 
-def evaluate(
-    scenario: Scenario,
-    arm: ArmConfig,
-    fleets: Sequence[Counts],
-    replicates: int,
-    sweep: Sweep,
-    faults: Sequence[FaultConfig] | None = None,
-) -> list[Tried]:
-    """Run *fleets* on the first *replicates* replicates and judge them by the scenario's SLOs."""
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A fleet to run: under which scenario, and with which faults (None: the scenario's)."""
+
+    scenario: Scenario
+    counts: Counts
+    faults: tuple[FaultConfig, ...] | None = None
+
+
+def evaluate(trials: Sequence[Trial], arm: ArmConfig, replicates: int, sweep: Sweep) -> list[Tried]:
+    """Run all *trials* at once, each on its first *replicates* replicates, and judge them."""
     cells = []
-    for counts in fleets:
-        equipped = equip(scenario, arm, counts, faults)
-        cells += [SweepCell(equipped, arm.name, r, {"fleet": counts}) for r in range(replicates)]
+    for trial in trials:
+        equipped = equip(trial.scenario, arm, trial.counts, trial.faults)
+        cells += [SweepCell(equipped, arm.name, r) for r in range(replicates)]
     outcomes = sweep.run(cells, f"plan {arm.name}")
     found = []
-    for number, counts in enumerate(fleets):
+    for number, trial in enumerate(trials):
         part = outcomes[number * replicates : (number + 1) * replicates]
         figures = tuple(outcome.figures for outcome in part)
-        found.append(Tried(counts, figures, tuple(holds(f, scenario.slo) for f in figures)))
+        held = tuple(holds(f, trial.scenario.slo) for f in figures)
+        found.append(Tried(trial.counts, figures, held))
     return found

@@ -67,7 +67,7 @@ def plan(
         executor(cluster) as make,
         Sweep(jobs, store=Store(cache), make_executor=make, quiet=quiet) as sweep,
     ):
-        answers, calibration = plan_arms(whole, sweep, most=most, deep=deep)
+        answers, calibration = plan_arms(whole, sweep, most=most, deep=deep, quiet=quiet)
     if output is not None:
         write(output, whole, answers, calibration, force)
     if json:

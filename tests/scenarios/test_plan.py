@@ -1,0 +1,141 @@
+"""Fleets that hold the SLOs: the search against the full grid."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from dispatch.errors import InputError
+from scenarios.load import load
+from scenarios.plan.answer import answer, as_dict
+from scenarios.plan.fleets import Kinds, equip, scaled
+from scenarios.plan.report import document, sentence
+from scenarios.plan.run import chosen
+from scenarios.plan.search import Search, Trial, evaluate
+from scenarios.plan.write import write
+from scenarios.schema import SloConfig
+from scenarios.store import Store
+from scenarios.sweep import Sweep
+from tests.scenarios.small import small
+
+KINDS = Kinds(("a", "b"), (4.0, 5.0), (2, 1))
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    folder = tmp_path_factory.mktemp("cache")
+    return Sweep(1, store=Store(folder), quiet=True)
+
+
+@pytest.fixture(scope="module")
+def search(sweep: Sweep, tmp_path_factory: pytest.TempPathFactory) -> Search:
+    """One arm, judged by its OOM rate alone, so that few requests suffice."""
+    path = small(tmp_path_factory.mktemp("s"), limit=120)
+    scenario = chosen(str(path), [], ["oom_rate=0.02"], ["legacy"])
+    return Search(scenario, scenario.arms[0], sweep, most=12)
+
+
+def test_a_mix_is_shared_out_by_largest_remainders() -> None:
+    assert [KINDS.in_mix(n) for n in range(1, 7)] == [
+        (1, 0), (1, 1), (2, 1), (3, 1), (3, 2), (4, 2),
+    ]  # fmt: skip
+
+
+def test_mixes_come_cheapest_first() -> None:
+    fleets = list(KINDS.mixes([2, 2]))
+    costs = [KINDS.cost(fleet) for fleet in fleets]
+    assert costs == sorted(costs)
+    assert len(fleets) == 8
+
+
+def test_faults_of_replicas_that_a_fleet_lacks_are_left_out() -> None:
+    scenario = load("h100-2024")
+    arm = scenario.arms[0]
+    assert len(equip(scenario, arm, (1, 0, 0)).faults) == 1
+    assert len(equip(scenario, arm, (0, 1, 0)).faults) == 0
+
+
+def test_scaling_multiplies_what_the_scenario_has() -> None:
+    assert scaled(load("h100-2024"), scale=0.5).trace.scale == 9.0
+
+
+def test_the_smallest_fleet_holds_and_the_one_below_does_not(search: Search) -> None:
+    found = answer(search, deep=False)
+    assert found.fleet is not None
+    assert found.fleet.feasible
+    assert found.mix_below is not None
+    assert not found.mix_below.feasible
+    assert found.below is not None
+    assert not found.below.feasible
+
+
+def test_the_cheapest_mix_is_that_of_the_full_grid(search: Search, sweep: Sweep) -> None:
+    found = answer(search, deep=False).mix.found
+    assert found is not None
+    most = max(found.counts) + 1
+    trials = [
+        Trial(search.scenario, counts)
+        for counts in itertools.product(range(most + 1), repeat=2)
+        if any(counts) and search.kinds.cost(counts) <= search.kinds.cost(found.counts)
+    ]
+    tried = evaluate(trials, search.arm, search.scenario.replicates, sweep)
+    feasible = [search.kinds.cost(t.counts) for t in tried if t.feasible]
+    assert min(feasible) == search.kinds.cost(found.counts)
+
+
+def test_an_slo_that_no_fleet_holds_names_what_binds(sweep: Sweep, tmp_path: Path) -> None:
+    path = small(tmp_path, limit=700)
+    light = ["replicates=1", "trace.scale=0.2", "trace.limit=3500"]
+    scenario = chosen(str(path), light, ["tpot_p99_s=0.001"], ["direct"])
+    found = answer(Search(scenario, scenario.arms[0], sweep, most=4), deep=False)
+    assert found.best is None
+    assert found.binding[0].key == "tpot_p99_s"
+    assert "nearest feasible point is tpot_p99_s <=" in sentence(found)
+    relaxed = scenario.model_copy(update={"slo": SloConfig(tpot_p99_s=found.binding[0].value)})
+    assert Search(relaxed, relaxed.arms[0], sweep, most=4).full(found.largest.counts).feasible  # type: ignore[union-attr]
+
+
+def test_where_failures_bind_the_nearest_point_is_a_share_of_the_load(
+    sweep: Sweep, tmp_path: Path
+) -> None:
+    path = small(tmp_path, limit=1400)
+    scenario = chosen(str(path), ["replicates=1"], ["ttft_p99_s=9"], ["direct"])
+    found = answer(Search(scenario, scenario.arms[0], sweep, most=2), deep=False)
+    assert found.best is None
+    assert "of this load on" in sentence(found)
+
+
+def test_too_few_requests_for_a_p99_are_told(sweep: Sweep, tmp_path: Path) -> None:
+    scenario = chosen(
+        str(small(tmp_path, limit=50)), ["replicates=1"], ["ttft_p99_s=9"], ["direct"]
+    )
+    found = answer(Search(scenario, scenario.arms[0], sweep, most=2), deep=False)
+    assert "too few requests" in sentence(found)
+
+
+def test_a_plan_in_depth_is_written_the_same_twice(search: Search, tmp_path: Path) -> None:
+    found = answer(search, error=0.1)
+    assert found.headroom is not None
+    assert found.n_minus_1
+    assert set(found.calibration) == {"slower", "faster"}
+    said = as_dict(found)
+    assert said["smallest_in_mix"]["probability"] == 1.0
+    text = [document([found], "uncalibrated") for _ in range(2)]
+    assert text[0].title == text[1].title
+    for name in ("one", "two"):
+        write(tmp_path / name, search.scenario, [found], "uncalibrated", force=False)
+    one, two = ((tmp_path / name / "report.html").read_bytes() for name in ("one", "two"))
+    assert one == two
+
+
+def test_slos_given_replace_those_of_the_scenario(tmp_path: Path) -> None:
+    scenario = chosen(str(small(tmp_path)), [], ["e2e_p99_s=20"], [])
+    asked = {k: v for k, v in scenario.slo.model_dump().items() if v is not None}
+    assert asked == {"e2e_p99_s": 20.0}
+
+
+def test_a_plan_without_an_objective_is_refused(sweep: Sweep, tmp_path: Path) -> None:
+    path = small(tmp_path)
+    scenario = load(path, ["slo.ttft_p99_s=none", "slo.oom_rate=none"])
+    with pytest.raises(InputError, match="no objective"):
+        Search(scenario, scenario.arms[0], sweep, most=2)

@@ -1,0 +1,114 @@
+"""Many cells: each run once, kept by content, whatever became of a worker."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from dispatch.errors import InputError
+from scenarios.load import load
+from scenarios.store import Store, key
+from scenarios.sweep import Sweep, cells_of
+from tests.scenarios.small import small
+
+
+def sweep(folder: Path, **options: object) -> Sweep:
+    return Sweep(1, store=Store(folder / "cache"), quiet=True, **options)  # type: ignore[arg-type]
+
+
+def test_cells_come_back_in_order_with_their_figures(tmp_path: Path) -> None:
+    scenario = load(small(tmp_path))
+    with sweep(tmp_path) as runner:
+        outcomes = runner.run(cells_of(scenario))
+    order = [(o.cell.arm, o.cell.replicate) for o in outcomes]
+    assert order == [("legacy", 0), ("direct", 0), ("legacy", 1), ("direct", 1)]
+    for outcome in outcomes:
+        assert not outcome.failure
+        parts = ("finished", "oom", "timed_out", "rejected", "rejected_context", "failed",
+                 "cancelled", "in_flight")  # fmt: skip
+        assert outcome.figures["offered"] == sum(outcome.figures[part] for part in parts)
+
+
+def test_a_second_sweep_runs_nothing_and_says_the_same(tmp_path: Path) -> None:
+    cells = cells_of(load(small(tmp_path)))
+    with sweep(tmp_path) as first:
+        before = first.run(cells)
+    with sweep(tmp_path) as second:
+        after = second.run(cells)
+    assert (first.ran, second.ran, second.reused) == (4, 0, 4)
+    assert json.dumps([dict(o.figures) for o in before], sort_keys=True) == json.dumps(
+        [dict(o.figures) for o in after], sort_keys=True
+    )
+
+
+def test_a_sweep_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
+    cells = cells_of(load(small(tmp_path)))
+    with sweep(tmp_path) as first:
+        first.run(cells[:3])
+    with sweep(tmp_path) as second:
+        second.run(cells)
+    assert (second.ran, second.reused) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    "override", ["seed=8", "trace.limit=151", "arms.direct.door.decision_us=51"]
+)
+def test_another_input_is_another_cell(tmp_path: Path, override: str) -> None:
+    path = small(tmp_path)
+    with sweep(tmp_path) as runner:
+        runner.run(cells_of(load(path, ["replicates=1"])))
+        ran = runner.ran
+        runner.run(cells_of(load(path, ["replicates=1", override])))
+    assert runner.ran > ran
+
+
+def test_labels_and_titles_are_no_part_of_a_cells_content(tmp_path: Path) -> None:
+    path = small(tmp_path)
+    with sweep(tmp_path) as runner:
+        runner.run(cells_of(load(path, ["replicates=1"]), {"x": "1"}))
+        runner.run(cells_of(load(path, ["replicates=1", "title=other"]), {"x": "2"}))
+    assert runner.ran == 2
+
+
+def test_a_damaged_entry_of_the_store_counts_as_absent(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    name = key({"cell": 1})
+    store.put(name, {"a": 1.5, "b": math.inf})
+    assert store.get(name) == {"a": 1.5, "b": math.inf}
+    next(tmp_path.rglob("*.json")).write_text("{")
+    assert store.get(name) is None
+
+
+def test_a_cell_that_fails_is_a_row_and_is_tried_again_next_time(tmp_path: Path) -> None:
+    wrong = ["arms.direct.door.decision_us=none", "arms.direct.door.decision_calibration=no.toml"]
+    cells = cells_of(load(small(tmp_path), ["replicates=1", *wrong]))
+    with sweep(tmp_path) as runner:
+        legacy, direct = runner.run(cells)
+        runner.run(cells)
+    assert not legacy.failure
+    assert "no.toml" in direct.failure
+    assert (runner.ran, runner.reused) == (3, 1)
+
+
+def test_one_and_two_workers_say_the_same(tmp_path: Path) -> None:
+    cells = cells_of(load(small(tmp_path)))
+    found = []
+    for jobs in (1, 2):
+        with Sweep(jobs, store=Store(tmp_path / str(jobs)), quiet=True) as runner:
+            found.append([dict(o.figures) for o in runner.run(cells)])
+    assert json.dumps(found[0], sort_keys=True) == json.dumps(found[1], sort_keys=True)
+
+
+def test_the_trace_of_an_arm_is_read_once_for_all_cells(tmp_path: Path) -> None:
+    scenario = load(small(tmp_path))
+    with sweep(tmp_path) as runner:
+        runner.run(cells_of(scenario))
+        assert runner.requests(scenario) == 150
+        assert len(runner._traces) == 1
+
+
+def test_a_missing_trace_is_bad_input_and_no_failure_row(tmp_path: Path) -> None:
+    scenario = load(small(tmp_path), ["trace.source=nowhere.csv"])
+    with sweep(tmp_path) as runner, pytest.raises(InputError, match="nowhere"):
+        runner.run(cells_of(scenario))
