@@ -31,6 +31,8 @@ class LiveDevice(Section):
     group: str = "default"
     gpu: str = ""
     """Catalogue name; the legacy keys that are bound to a GPU model go by it."""
+    ring: str = ""
+    """Devices of one name share links: their small all-reduce is timed every ``ring_probe_s``."""
 
 
 class LiveEngine(Section):
@@ -72,6 +74,7 @@ class LiveConfig(Section):
     limits: DoorLimits = DoorLimits()
     sample_interval_ms: float = Field(default=50.0, gt=0)
     ring_probe_s: float = Field(default=1.0, gt=0)
+    """Time between two measurements of each ring's latency."""
     seed: int = 0
     settings: dict[str, str | int | float | bool] = Field(default_factory=dict)
     """Overrides of the 47 keys of the legacy configuration (legacy door only)."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dispatch.errors import InputError, Problem
+from dispatch.errors import InputError, NotMeasurable, Problem
 from live.config import LiveConfig
 
 
@@ -59,3 +59,12 @@ def slices(count: int, kind: str = "cpu", kv_mib: float = 32.0) -> list[dict[str
         }
         for at in range(count)
     ]
+
+
+def cuda_count() -> int:
+    """Return the number of CUDA devices, or raise NotMeasurable where there is none."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise NotMeasurable("torch sees no CUDA device; use CPU devices")
+    return int(torch.cuda.device_count())

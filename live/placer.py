@@ -22,6 +22,7 @@ from live.flow import TIMED_OUT, Flow
 from live.record import Record, Recorder
 from live.refusals import refusal, request_id
 from live.sequence import Event, Job, Kind
+from live.telemetry.ring import rings
 
 _FINAL = {
     Kind.finished: Outcome.finished,
@@ -55,7 +56,11 @@ class Placer:
         self.devices: list[Device] = build_devices(
             config.devices, config.engine, config.model, self._deliver_for
         )
-        self.graph = TopologyGraph([device.info() for device in self.devices])
+        infos = [device.info() for device in self.devices]
+        for members in rings(config.devices).values():
+            for at in members:  # the graph ranks rings of those that have more than one GPU
+                infos[at] = replace(infos[at], gpus=len(members))
+        self.graph = TopologyGraph(infos)
         self.dispatcher = Dispatcher(
             policy(config.policy.name, config.policy.params, seed=config.seed),
             self.graph,

@@ -11,13 +11,15 @@ from live.placer import Placer
 from live.record import DeviceSeries
 from live.telemetry.feed import GpuFeed, cuda_uuids
 from live.telemetry.nvml import Nvml
+from live.telemetry.ring import RingProbe, rings
 from live.telemetry.thread import SamplerThread
 
 
 class Sampler:
     """Samples the devices of *placer* on its event loop; an async context manager.
 
-    ``cpu_ratio`` is CPU time of the sampling itself over wall time since it began.
+    ``cpu_ratio`` is CPU time of the sampling itself (the ring probes' processes too) over wall time
+    since it began.
     """
 
     def __init__(self, placer: Placer, config: LiveConfig, journal: Journal | None) -> None:
@@ -25,6 +27,7 @@ class Sampler:
         self._interval_s = config.sample_interval_ms / 1e3
         self._series = DeviceSeries(journal, placer.views, placer.origin_s) if journal else None
         self._task: asyncio.Task[None] | None = None
+        self._rings: list[tuple[RingProbe, list[int]]] = []
         self._gpus = contextlib.ExitStack()
         self._thread: SamplerThread | None = None
         self._feed: GpuFeed | None = None
@@ -36,7 +39,8 @@ class Sampler:
     @property
     def cpu_ratio(self) -> float:
         """Share of one core that sampling has taken so far."""
-        own = self._cpu_s / max(1e-9, time.monotonic() - self._begun_s)
+        cpu_s = self._cpu_s + sum(probe.cpu_s for probe, _ in self._rings)
+        own = cpu_s / max(1e-9, time.monotonic() - self._begun_s)
         return own + (self._thread.cpu_ratio if self._thread else 0.0)
 
     def _open_gpus(self) -> None:
@@ -48,8 +52,22 @@ class Sampler:
         self._feed = GpuFeed(nvml.names, cuda_uuids(devices))
         self._thread = self._gpus.enter_context(SamplerThread(nvml.sample, self._interval_s))
 
+    @property
+    def ring_s(self) -> dict[str, float]:
+        """Latest latency of each ring that has been measured."""
+        found = {probe.name: probe.latest for probe, _ in self._rings}
+        return {name: sample.latency_s for name, sample in found.items() if sample}
+
+    def _open_rings(self) -> None:
+        config = self._placer.config
+        for name, members in rings(config.devices).items():
+            devices = [config.devices[at] for at in members]
+            probe = RingProbe(name, devices, config.ring_probe_s)
+            self._rings.append((self._gpus.enter_context(probe), members))
+
     async def __aenter__(self) -> "Sampler":
         self._open_gpus()
+        self._open_rings()
         self._begun_s = time.monotonic()
         self.sample()
         self._task = asyncio.ensure_future(self._run())
@@ -71,6 +89,11 @@ class Sampler:
         if self._feed is not None and self._thread is not None:
             latest, now_s = self._thread.latest, placer.now_s()
             self._feed.into(placer.graph, latest, placer.origin_s, now_s)
+        for probe, members in self._rings:
+            if (seen := probe.latest) is not None:
+                for at in members:
+                    source_s = seen.source_s - placer.origin_s
+                    placer.graph.observe_ring(at, seen.latency_s, source_s)
         placer.observe()
         if self._series is not None:
             self._series.sample()

@@ -121,6 +121,10 @@ def _gauges(placer: Placer, sampler: Sampler) -> dict[str, tuple[str, Gauge]]:
             each(lambda s: s.fragmentation),
         ),
         "device_up": ("1 where the device takes requests.", each(lambda s: float(s.up))),
+        "ring_latency_seconds": (
+            "Small all-reduce of each ring (label device: the ring's name).",
+            lambda: list(sampler.ring_s.items()),
+        ),
         "sampler_cpu_ratio": (
             "Share of a core that telemetry takes.",
             lambda: [("all", sampler.cpu_ratio)],

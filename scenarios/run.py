@@ -13,13 +13,16 @@ import traces
 from dispatch.errors import InputError, ZerolayerError
 from scenarios import arms, folder, history, manifest, progress, share
 from scenarios.cell import TABLES, Cell, Replayer, part_name, read_part
-from scenarios.pool import Executor, Failure, Inline, Pool
+from scenarios.pool import Executor, Failure, Inline, Pool, Work
 from scenarios.schema import Scenario
 from traces.sink import ParquetSink
 from traces.trace import Trace
 
 Finish = Callable[[Path, Mapping[str, Any]], Any]
 """Adds files to a run folder from its tables and manifest; what it returns is the run's result."""
+
+Live = Callable[[str, Path, Path], Work]
+"""Makes what replays cells live, from the scenario as JSON, the trace's folder and the rows'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +44,20 @@ def run(
     finish: Finish | None = None,
     extra: Mapping[str, Any] | None = None,
     command: str = "",
+    live: Live | None = None,
 ) -> RunResult:
     """Run all arms on all replicates.
 
     *jobs* processes (0: one per core) share the cells; results do not hang on it. Without a
     *target* the folder is a scratch one that is gone on return. *extra* and *command*
-    (how to run it again) go into the manifest.
+    (how to run it again) go into the manifest. *live* replays a cell in the live world instead, one
+    after the other.
     """
     started_at = manifest.now()
     with _terminable(), _place(target, force) as place:
         trace = history.load(scenario)
         with tempfile.TemporaryDirectory(prefix=".parts-", dir=place) as scratch:
-            facts = _replay_all(scenario, trace, Path(scratch), jobs, quiet)
+            facts = _replay_all(scenario, trace, Path(scratch), jobs, quiet, live)
             _say(quiet, "writing the tables")
             _gather(scenario, Path(scratch), place)
         about = manifest.describe_run(scenario, describe(trace), started_at)
@@ -61,6 +66,8 @@ def run(
             for number, arm in enumerate(scenario.arms)
         }
         about |= {"command": command, **(extra or {})}
+        if live is not None:
+            about["world"] = "live"
         outcome = None
         if finish is not None:
             _say(quiet, "writing the report")
@@ -91,7 +98,12 @@ def _place(target: Path | None, force: bool) -> Iterator[Path]:
 
 
 def _replay_all(
-    scenario: Scenario, trace: Trace, scratch: Path, jobs: int, quiet: bool
+    scenario: Scenario,
+    trace: Trace,
+    scratch: Path,
+    jobs: int,
+    quiet: bool,
+    live: Live | None,
 ) -> list[list[dict[str, Any]]]:
     """Return facts by arm and replicate; rows lie in *scratch*."""
     share.save(trace, scratch / "trace")
@@ -102,7 +114,9 @@ def _replay_all(
     ]
     arguments = (scenario.model_dump_json(), scratch / "trace", scratch)
     executor: Executor
-    if jobs == 1 or len(cells) == 1:
+    if live is not None:
+        executor = Inline(live, arguments)
+    elif jobs == 1 or len(cells) == 1:
         executor = Inline(Replayer, arguments)
     else:
         executor = Pool(Replayer, arguments, jobs=jobs)

@@ -36,11 +36,11 @@ ClusterOption = Annotated[
 QuietOption = Annotated[bool, Parameter(help="No progress on stderr.", negative="")]
 
 
-def command(verb: str, scenario: str, settings: list[str]) -> str:
+def command(verb: str, scenario: str, settings: list[str], *more: str) -> str:
     """Return the command that gives the same figures; folder and workers are left to the reader."""
     import shlex
 
-    words = ["zerolayer", verb, scenario, *(w for s in settings for w in ("--set", s))]
+    words = ["zerolayer", verb, scenario, *(w for s in settings for w in ("--set", s)), *more]
     return shlex.join([*words, "-o", "FOLDER"])
 
 

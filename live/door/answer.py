@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
@@ -11,6 +12,8 @@ from uuid import uuid4
 from live.door.choices import Choice, Choices, Piece
 from live.door.door import Door
 from live.door.protocol import ApiError, Ask, parse
+
+_LOG = logging.getLogger(__name__)
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -59,6 +62,10 @@ class _Answer:
             await self._fail(error)
         except (_ClientLeft, ConnectionError):
             pass  # nobody is there to be told
+        except Exception:  # a fault of ours: told to the caller as one, and to the log in full
+            _LOG.exception("request %s failed inside the door", self.id)
+            message = "the door failed; its log says more"
+            await self._fail(ApiError(500, message, type="server_error", code="internal_error"))
         finally:
             door.inside -= 1
             if choices is not None:

@@ -1,6 +1,7 @@
 """The ASGI application: routes, limits, and the answers of ``/v1/completions``."""
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -11,6 +12,7 @@ from live.door.choices import Backend
 from live.door.door import Door
 from live.door.metrics import Gauge, Metrics
 from live.door.openapi import describe
+from live.door.protocol import ApiError
 
 
 def build_app(
@@ -54,8 +56,17 @@ def build_app(
             Route("/healthz", health),
             Route("/metrics", page),
             Route("/openapi.json", openapi),
-        ]
+        ],
+        exception_handlers={HTTPException: _no_such_route},
     )
     app.state.door = door
     app.state.metrics = metrics
     return app
+
+
+async def _no_such_route(request: HttpRequest, error: Exception) -> Response:
+    """Answer a wrong path or method in the envelope that clients of this API expect."""
+    assert isinstance(error, HTTPException)
+    message = f"{request.method} {request.url.path}: {error.detail}; see /openapi.json"
+    envelope = ApiError(error.status_code, message, code="no_such_route").body
+    return JSONResponse(envelope, error.status_code, headers=error.headers)

@@ -144,7 +144,7 @@ def _prompts(given: Any, vocab: int) -> tuple[tuple[tuple[int, ...], ...], tuple
         raise ApiError(400, f"more than {_MAX_CHOICES} prompts", param="prompt")
     prompts, texts = [], []
     for one in given:
-        ids = encode(one) if isinstance(one, str) else one
+        ids = _bytes_of(one) if isinstance(one, str) else one
         if not isinstance(ids, list) or not ids:
             raise ApiError(400, "a prompt is empty or of a wrong type", param="prompt")
         if not all(type(t) is int and 0 <= t < vocab for t in ids):
@@ -152,6 +152,13 @@ def _prompts(given: Any, vocab: int) -> tuple[tuple[tuple[int, ...], ...], tuple
         prompts.append(tuple(ids))
         texts.append(one if isinstance(one, str) else None)
     return tuple(prompts), tuple(texts)
+
+
+def _bytes_of(text: str) -> list[int]:
+    try:
+        return encode(text)
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can spell
+        raise ApiError(400, "the prompt is no valid Unicode text", param="prompt") from None
 
 
 def _whole(body: Mapping[str, Any], name: str, default: int, low: int, high: int) -> int:

@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,6 +11,14 @@ from dispatch.journal import Journal
 from live.config import LiveConfig
 from live.legacy.serve import legacy_door
 from live.serve import Running, direct_door
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    """Wait for *condition*; the limit only ends a test that would hang."""
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, what
+        time.sleep(0.005)
 
 
 class DoorThread:

@@ -3,13 +3,13 @@
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import openai
 import pytest
-from live_help import DoorThread, door
+from live_help import DoorThread, door, until
 
 from dispatch.outcomes import Outcome
 
@@ -30,13 +30,6 @@ def client(served: DoorThread) -> Iterator[openai.OpenAI]:
 def post(served: DoorThread, body: Any, **headers: str) -> httpx.Response:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     return httpx.post(f"{served.url}/v1/completions", content=content, headers=headers, timeout=30)
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    limit = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < limit, what
-        time.sleep(0.01)
 
 
 def idle(served: DoorThread) -> bool:
@@ -155,6 +148,7 @@ def test_a_known_hint_is_echoed(served: DoorThread) -> None:
         ({"prompt": [1, 100_000]}, 400, "prompt"),
         ({"prompt": [[1], "x"]}, 400, None),
         ({"prompt": None}, 400, "prompt"),
+        ({"prompt": "\ud800"}, 400, "prompt"),
         ({"n": 0}, 400, "n"),
         ({"n": 2, "best_of": 1}, 400, "best_of"),
         ({"stop": ["a"] * 5}, 400, "stop"),
@@ -177,6 +171,32 @@ def test_what_does_not_hold_is_refused_by_name(
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"nul", b"[" * 20_000, b"\xff\xfe"])
 def test_a_malformed_body_is_a_400(served: DoorThread, body: bytes) -> None:
     assert post(served, body).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/v1/completions", 405), ("POST", "/v1/chat/completions", 404)],
+)
+def test_a_wrong_path_or_method_is_told_in_the_envelope(
+    served: DoorThread, method: str, path: str, status: int
+) -> None:
+    answer = httpx.request(method, f"{served.url}{path}")
+    assert answer.status_code == status
+    assert answer.json()["error"]["code"] == "no_such_route"
+
+
+def test_a_fault_of_the_door_itself_is_a_500_in_the_envelope_and_is_logged(
+    served: DoorThread, caplog: pytest.LogCaptureFixture
+) -> None:
+    placer = served.running.placer
+    recorder, placer.recorder = placer.recorder, None  # type: ignore[assignment]
+    try:
+        answer = post(served, {"model": "tiny", "prompt": "x", "max_tokens": 1})
+    finally:
+        placer.recorder = recorder
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal_error")
+    assert "AttributeError" in caplog.text
+    assert post(served, {"model": "tiny", "prompt": "x", "max_tokens": 1}).status_code == 200
 
 
 def test_an_oversized_body_is_a_413_declared_or_not(served: DoorThread) -> None:

@@ -5,7 +5,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from live_help import DoorThread, door
+from live_help import DoorThread, door, until
 
 from dispatch.outcomes import Outcome
 from dispatch.request import Request
@@ -24,13 +24,6 @@ from live.process import DoorProcess
 from live.sequence import Job
 
 TWO = [{"name": "a"}, {"name": "b"}]
-
-
-def until(condition: Callable[[], bool], what: str, seconds: float = 30) -> None:
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, what
-        time.sleep(0.01)
 
 
 def body(**change: Any) -> dict[str, Any]:

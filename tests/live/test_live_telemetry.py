@@ -7,21 +7,23 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from live_help import door, until
 
 from dispatch.errors import NotMeasurable
 from dispatch.fleet import DeviceInfo
 from dispatch.graph import TopologyGraph
+from live.config import LiveDevice
 from live.telemetry.counters import CounterRate
 from live.telemetry.feed import GpuFeed
 from live.telemetry.nvml import Nvml
-from live.telemetry.ring import measure
+from live.telemetry.ring import rings
 from live.telemetry.thread import SamplerThread
 
 MEMORY, FIELDS, SAMPLES, HANDLE, MIG, LINK, INIT = range(7)
@@ -271,19 +273,28 @@ def test_samples_reach_the_devices_of_their_gpus(fake: Fake) -> None:
     assert graph.pcie[2] != graph.pcie[2]  # nobody samples the third: unknown, not idle
 
 
-def _ring(rank: int, store: str, answers: Any) -> None:
-    answers.put(measure(rank, 2, store, "gloo", rounds=20))
+def test_a_ring_is_of_two_devices_at_least() -> None:
+    devices = [LiveDevice(name=n, ring=r) for n, r in zip("abcde", "xx y", strict=False)]
+    assert rings([*devices, LiveDevice(name="e")]) == {"x": [0, 1]}
 
 
 @pytest.mark.slow
-def test_ring_latency_is_measured_over_gloo_between_two_processes(tmp_path: Path) -> None:
-    context = get_context("spawn")
-    answers = context.Queue()
-    store = f"file://{tmp_path / 'store'}"
-    ranks = [context.Process(target=_ring, args=(r, store, answers)) for r in range(2)]
-    for rank in ranks:
-        rank.start()
-    times = [answers.get(timeout=60) for _ in ranks]
-    for rank in ranks:
-        rank.join(30)
-    assert all(0 < t < 1 for t in times)
+def test_a_ring_is_measured_again_and_again_until_a_member_dies_and_the_door_goes_on() -> None:
+    devices = [{"name": n, "ring": "r"} for n in "ab"]
+    with door(devices=devices, ring_probe_s=0.02) as thread:
+        sampler, graph = thread.running.sampler, thread.running.placer.graph
+        ((probe, members),) = sampler._rings
+        until(lambda: probe.cpu_s > 0, "the ring was not measured a second time")
+        assert members == [0, 1]
+        assert probe.first_s is not None
+        assert 0 < probe.first_s < 1
+        thread.call(sampler.sample)
+        assert all(0 < ring_s < 1 for ring_s in thread.call(graph.ring.tolist))
+        assert not thread.call(lambda: graph.ringless.any())
+        page = httpx.get(f"{thread.url}/metrics").text
+        assert 'zerolayer_ring_latency_seconds{device="r"}' in page
+        probe._members[0].kill()
+        until(lambda: bool(probe.error), "nobody noticed that a member died")
+        assert probe.latest is not None
+        body = {"model": "tiny", "prompt": "x", "max_tokens": 2}
+        assert httpx.post(f"{thread.url}/v1/completions", json=body).status_code == 200

@@ -69,6 +69,14 @@ def evidence(
     factorial: Annotated[
         bool, Parameter(help="Run all combinations of the scenario's factors too.", negative="")
     ] = False,
+    world: Annotated[
+        Literal["sim", "live"],
+        Parameter(help="live: real doors and devices on this machine, in real time."),
+    ] = "sim",
+    live_model: Annotated[str, Parameter(help="Live: a preset or a checkpoint folder.")] = "tiny",
+    live_kind: Annotated[
+        Literal["cpu", "cuda"], Parameter(help="Live: what the devices are slices of.")
+    ] = "cpu",
     quiet: QuietOption = False,
     json: JsonOption = False,
 ) -> int:
@@ -87,6 +95,7 @@ def evidence(
     target = output if output is not None else Path("out") / whole.name
     check_target(target, force)
     extra = {}
+    live = _live(whole, live_model, live_kind) if world == "live" else None
     if factorial:
         from scenarios.factorial import designs
         from scenarios.sweep import Sweep
@@ -95,7 +104,8 @@ def evidence(
             extra = designs(whole, sweep)
     done = run_scenario(
         whole, target, jobs=jobs, force=force, quiet=quiet, finish=reports.evidence.write,
-        extra=extra, command=command("evidence", scenario, settings),
+        extra=extra, live=live,
+        command=command("evidence", scenario, settings, *(["--world", "live"] if live else [])),
     )  # fmt: skip
     verdict = done.outcome
     if json:
@@ -107,3 +117,19 @@ def evidence(
                 print(line)
         print(f"report: {target / 'report.html'}")
     return 0 if verdict.exit_code == 3 and inconclusive == "pass" else int(verdict.exit_code)
+
+
+def _live(whole: Any, model: str, kind: str) -> Any:
+    """Return what replays the cells of *whole* live; every set-up is tried before anything runs."""
+    from functools import partial
+
+    from scenarios.live_cell import LiveReplayer, config
+
+    gpus = 1
+    if kind == "cuda":
+        from live.load import cuda_count
+
+        gpus = cuda_count()
+    for arm in whole.arms:
+        config(whole, arm, model, kind, gpus)
+    return partial(LiveReplayer, model=model, kind=kind, gpus=gpus)
