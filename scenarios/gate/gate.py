@@ -13,6 +13,7 @@ from typing import Any
 from dispatch.errors import InputError
 from reports.gate.verdict import Check, GateResult, Verdict, control, judge
 from scenarios.gate import exact, trees
+from scenarios.gate.gpus import gpus
 from scenarios.gate.pairs import (
     CONTROL_PAIRS,
     PAIRS,
@@ -26,6 +27,7 @@ from scenarios.gate.pairs import (
 
 MORE_PAIRS = 10
 BASELINE = Path(".zerolayer/gate.json")
+WHAT = {"decisions": "decision", "door": "request", "gpu": "iteration"}
 Say = Callable[[str], None]
 
 
@@ -60,6 +62,8 @@ def run(options: Options, say: Say = lambda text: None) -> GateResult:
             found = measure_counters(options, head)
             result.checks += compare_counters(baseline.get(COUNTERS, {}), found)
     if 2 in options.tiers:
+        if options.path == "gpu":
+            result.manifest["gpus"] = gpus()
         commit = trees.base_commit(head.folder, options.base)
         result.manifest["base"] = commit
         with trees.worktree(head.folder, commit) as base:
@@ -87,6 +91,10 @@ def accept(options: Options, say: Say = lambda text: None) -> tuple[Path, list[C
 def selftest(options: Options, say: Say = lambda text: None) -> GateResult:
     """Show on this machine that A/A passes and A/A with 10 % more work fails."""
     began = time.monotonic()
+    if options.path == "gpu":
+        raise InputError.at(
+            "--selftest", "slows decisions and requests, not kernels", "leave --path gpu out"
+        )
     head = trees.head_tree(options.repo, allow_dirty=True)
     result = GateResult(manifest=manifest(options, head))
     plain = side(options, head.folder)
@@ -166,7 +174,7 @@ def wall_clock(base: Side, head: Side, say: Say) -> list[Check]:
     pairs = run_pairs(
         base, head, controls=CONTROL_PAIRS, progress=lambda done: say(f"pair {done}/{PAIRS}")
     )
-    what = {"decisions": "decision", "door": "request"}[head.path]
+    what = WHAT[head.path]
     checks = timed_checks(pairs, what)
     if any(check.verdict is Verdict.inconclusive for check in checks):
         say(f"unclear: {MORE_PAIRS} more pairs")

@@ -58,7 +58,7 @@ class Worker:
         )
 
     def ask(self, what: str) -> dict[str, Any]:
-        """Send one word and return the answer; a base that dies is not measurable, a head is bad."""
+        """Send one word and return the answer; where a base dies, nothing can be measured."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:

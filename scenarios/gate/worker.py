@@ -20,7 +20,11 @@ from pathlib import Path
 from typing import Any
 
 DEVICES = 64
-DECISIONS = {"decisions": 500, "door": 64}  # a request takes about a hundred times as long
+DECISIONS = {
+    "decisions": 500,
+    "door": 64,
+    "gpu": 64,
+}  # a request takes about a hundred times as long
 SEED = 7
 LIVE = 24  # requests in flight before the oldest finishes
 SAMPLE_EVERY = 32  # decisions between two telemetry samples
@@ -103,6 +107,7 @@ class Harness:
         self.request = importlib.import_module("dispatch.request").Request
         self.policy = policy_maker(self.tree, job["policy"], job["params"])
         self.door = beside("worker_door").DoorPath() if job["path"] == "door" else None
+        self.gpu = beside("worker_gpu").GpuPath() if job["path"] == "gpu" else None
         self.passes = 0
         self.candidates = 0.0
 
@@ -196,14 +201,18 @@ class Harness:
         gc.collect()
         gc.disable()
         try:
+            if self.gpu:
+                return list(self.gpu.run()[0])
             self.run(self.timed(times))
         finally:
             gc.enable()
         return times
 
     def cpu(self) -> int:
-        """Return the thread CPU nanoseconds of one pass, the collector on."""
+        """Return the CPU nanoseconds of one pass, the collector on."""
         gc.collect()
+        if self.gpu:
+            return int(self.gpu.run()[1])
         return self.run(self.timed([]))
 
     def slowness(self) -> Callable[[int], float]:

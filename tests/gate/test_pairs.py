@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from dispatch.errors import InputError, NotMeasurable
+from scenarios.gate.gpus import gpus
 from scenarios.gate.pairs import Profile, Side, Worker, run_pairs
+from scenarios.gate.worker import beside
 
 
 @pytest.fixture
@@ -26,22 +28,23 @@ def foreign(tmp_path: Path) -> Callable[[str, str], Path]:
     return make
 
 
-THEIRS = "from dispatch.policies.round_robin import RoundRobin\n\n\nclass Mine(RoundRobin):\n    name = 'mine'\n"
+THEIRS = """
+from dispatch.policies.round_robin import RoundRobin
+
+
+class Mine(RoundRobin):
+    name = "mine"
+"""
+HELLO = "\nimport sys\nprint(__file__, file=sys.stderr)\n"
 
 
 def test_each_side_runs_its_own_tree_of_a_foreign_repository(
     foreign: Callable[[str, str], Path],
 ) -> None:
-    sides = [
-        Side(
-            foreign(name, THEIRS + f"\n\nprint('{name}', file=__import__('sys').stderr)\n"), "mine"
-        )
-        for name in ("old", "new")
-    ]
-    for side in sides:
+    for side in (Side(foreign(name, THEIRS + HELLO), "mine") for name in ("old", "new")):
         worker = Worker(side, "base")
         worker.ask("ready")
-        assert side.folder.name in worker.close()
+        assert str(side.folder) in worker.close()
 
 
 def test_a_pair_times_every_decision_of_both_sides(foreign: Callable[[str, str], Path]) -> None:
@@ -96,3 +99,19 @@ def test_the_door_path_times_whole_requests() -> None:
     with Worker(Side(root, "topology", path="door"), "head") as worker:
         worker.ask("ready")
         assert len(worker.ask("profile")["ns"]) == 64
+
+
+def test_the_launch_stream_is_the_same_every_pass() -> None:
+    pytest.importorskip("torch")
+    path = beside("worker_gpu").GpuPath("cpu")
+    first, second = path.run()[0], path.run()[0]
+    assert len(first) == len(second) > 20
+    assert min(first) > 0
+
+
+def test_without_a_gpu_the_gpu_path_is_refused_with_the_way_out() -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(InputError, match=r"--path gpu.*no CUDA device"):
+        gpus()

@@ -16,7 +16,7 @@ def gate(
     base: str | None = None,
     repo: Path = Path(),
     policy: str = "topology",
-    path: Literal["decisions", "door"] = "decisions",
+    path: Literal["decisions", "door", "gpu"] = "decisions",
     tier: str = "0,1,2",
     scenarios: str = "migration-2023q3,h100-2024",
     limit: int = 1000,
@@ -41,7 +41,8 @@ def gate(
     policy
         Policy by its registered or entry-point name.
     path
-        What tier 2 times: decisions, or whole loopback requests through the HTTP door.
+        What tier 2 times: decisions, whole loopback requests through the HTTP door, or an
+        engine's iterations on a GPU by CUDA events.
     tier
         0 exact simulation, 1 work counters, 2 paired wall clock.
     scenarios
