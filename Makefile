@@ -17,7 +17,8 @@ $(VENV)/all.stamp: pyproject.toml constraints.txt
 	touch $@ $(VENV)/core.stamp
 
 evidence: $(VENV)/core.stamp
-	$(BIN)/zerolayer evidence migration-2023q3 -o $(OUT) --force
+	# 0 safe, 1 not safe, 3 not enough evidence: each a finding, and the report is written.
+	$(BIN)/zerolayer evidence migration-2023q3 -o $(OUT) --force || test $$? -eq 1 -o $$? -eq 3
 
 test: $(VENV)/all.stamp
 	$(BIN)/python -m pytest
