@@ -1,5 +1,6 @@
 """The last sections: what the trace cannot support, keys, definitions, how to reproduce."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
@@ -21,6 +22,9 @@ _PROPERTIES: Final = {
     "failed": "rows that failed in the source",
     "cached": "rows answered from a cache",
 }
+
+_LONG: Final = re.compile(r"\b\d+\.\d{4,}")  # a float that nobody rounded
+_LEDGER: Final = {"does": "what it does", "without": "then", "how": "what does it instead"}
 
 
 def limits(run: Run) -> Section:
@@ -75,19 +79,10 @@ def _threats(run: Run) -> list[str]:
             "**Uncalibrated**: no live run stands beside this simulation. Differences between "
             "arms share the model's error; absolute figures carry it whole."
         )
-    extrapolated = sorted(
-        {str(x) for a in run.arms for f in run.facts(a) for x in f.get("extrapolated") or ()}
-    )
-    groups: dict[str, list[str]] = {}
-    for text in extrapolated:
-        place, _, what = text.rpartition(": ")
-        groups.setdefault(place, []).append(what.rstrip("."))
-    for place, parts in groups.items():
-        where = f" of {place}" if place else ""
-        told.append(f"Beyond the measured range{where}: {', '.join(parts)}.")
+    told += _extrapolated(run)
     for arm in run.arms:
         notes = sorted({str(x) for f in run.facts(arm) for x in f.get("notes") or ()})
-        told += [f"`{arm}`: {x}" for x in notes]
+        told += [f"`{arm}`: {_LONG.sub(_short, x)}" for x in notes]
     if len(run.replicates) > 1 and (run.scenario.get("trace") or {}).get("resample") == "none":
         told.append("Replicates are seeds on one trace: intervals leave out how traces vary.")
     if run.scenario.get("story_inputs"):
@@ -97,22 +92,45 @@ def _threats(run: Run) -> list[str]:
     return told
 
 
+def _extrapolated(run: Run) -> list[str]:
+    """Say which costs lie beyond what was measured, places with the same parts together."""
+    places: dict[str, list[str]] = {}
+    for text in sorted(
+        {str(x) for a in run.arms for f in run.facts(a) for x in f.get("extrapolated") or ()}
+    ):
+        place, _, what = text.rpartition(": ")
+        places.setdefault(place, []).append(what.rstrip("."))
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for place, parts in places.items():
+        alike.setdefault(tuple(parts), []).append(place)
+    told = []
+    for kinds, names in alike.items():
+        where = f" of {', '.join(n for n in names if n)}" if any(names) else ""
+        told.append(f"Beyond the measured range{where}: {', '.join(kinds)}.")
+    return told
+
+
+def _short(found: re.Match[str]) -> str:
+    return number(float(found[0]))
+
+
 def ledger(run: Run) -> Section | None:
     """Return the configuration ledger; None where the run carries none."""
     rows = ledger_rows(run)
     if not rows:
         return None
-    heads = list(rows[0])
+    heads = [h for h in rows[0] if h != "test"]  # `zerolayer legacy ledger` names the tests
     made = Section("ledger", "Configuration ledger")
     made.add(
         Paragraph(
             f"The {len(rows)} keys of the legacy layer: what each does, and what becomes of it "
-            "without the layer. That they go away with it is by construction, not a finding."
+            "without the layer. That they go away with it is by construction, not a finding. "
+            "`zerolayer legacy ledger` names the test that shows what each key does."
         )
     )
     cells = [tuple(_plain(r.get(h, "")) for h in heads) for r in rows]
     columns = frozenset(range(len(heads)))
-    titles = [h.replace("_", " ") for h in heads]
+    titles = [_LEDGER.get(h, h.replace("_", " ")) for h in heads]
     made.add(Table("All keys", titles, cells, columns, folded=True))
     return made
 

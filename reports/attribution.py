@@ -16,6 +16,7 @@ from reports.latency import survivors_between
 from reports.numbers import change_span, number, signed, span
 from reports.pressure import arm_config, section_of
 from reports.tables import Run
+from reports.verdict import Verdict, judge_arm
 
 SWITCHES: Final = {
     "layer": "the layer (door)",
@@ -23,6 +24,13 @@ SWITCHES: Final = {
     "kernels": "kernel plan",
     "memory": "memory and admission",
     "fleet": "fleet",
+    "telemetry": "telemetry",
+}
+NEW: Final = {
+    "placement": "placement",
+    "kernels": "kernels",
+    "memory": "memory management",
+    "fleet": "hardware",
     "telemetry": "telemetry",
 }
 
@@ -105,6 +113,20 @@ def layer_alone(run: Run, steps: tuple[Step, ...]) -> Step | None:
     return next((s for s in steps if s.a == run.baseline and s.switches == ("layer",)), None)
 
 
+def alone(run: Run, steps: tuple[Step, ...]) -> Verdict | None:
+    """Return the verdict on deleting the layer and nothing else; None where no arm does that."""
+    layer = layer_alone(run, steps)
+    return None if layer is None or layer.b == run.candidate else judge_arm(run, layer.b)
+
+
+def whats_new(run: Run, a: str, b: str) -> str:
+    """Return what *b* renews besides the layer: ``new placement and kernels``; empty if nothing."""
+    named = [NEW[s] for s in switches_between(run, a, b) if s in NEW]
+    if not named:
+        return ""
+    return "new " + " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
+
+
 def sentence(run: Run, steps: tuple[Step, ...], cells: tuple[Effects, ...]) -> str:
     """Say how much of the change came from deleting the layer, or that it cannot be told."""
     if cells:
@@ -125,8 +147,8 @@ def sentence(run: Run, steps: tuple[Step, ...], cells: tuple[Effects, ...]) -> s
     return (
         f"Of the **{whole}** in mean e2e (requests that finished in both arms), deleting the layer "
         f"alone gives **{change_span(layer.e2e_mean)}**, and {span(layer.missed, 'points')} of "
-        f"missed SLOs (`{layer.a}` → `{layer.b}`); the rest comes from what else the candidate "
-        "changes."
+        f"missed SLOs (`{layer.a}` → `{layer.b}`); the rest comes from "
+        f"{whats_new(run, layer.b, run.candidate) or 'nothing else'}."
     )
 
 

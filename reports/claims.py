@@ -48,14 +48,14 @@ def section(run: Run, claims: tuple[Claim, ...]) -> Section:
         if ids:
             parts.append(f"{', '.join(ids)} {verb if len(ids) > 1 else _single(verb)}")
     made.add(Paragraph(f"On this traffic and fleet: {'; '.join(parts)}.", "lead"))
-    rows = [(c.id, c.claim, c.claimed, c.measured, c.status) for c in claims]
-    head = ("Claim", "what is claimed", "claimed", "measured here", "status")
+    rows = [(c.id, c.status, c.claim, c.claimed, c.measured) for c in claims]
+    head = ("Claim", "status", "what is claimed", "claimed", "measured here")
     level = signed(100 * (1 - (1 - run.confidence) / BY_INTERVAL)).lstrip("+")
     caption = (
         f"Claims C1–C10; intervals of C1, C2 and C5 are {level} % each, so that together they "
         f"keep {100 * run.confidence:g} %"
     )
-    made.add(Table(caption, head, rows, frozenset({0, 1, 2, 3, 4}), status=4))
+    made.add(Table(caption, head, rows, frozenset({0, 1, 2, 3, 4}), status=1))
     rules = [(c.id, c.rule) for c in claims]
     made.add(Table("By which rule", ("Claim", "rule"), rules, frozenset({0, 1}), folded=True))
     return made

@@ -83,7 +83,7 @@ Block: TypeAlias = Paragraph | Bullets | Table | Plot | Banner
 
 @dataclass(slots=True)
 class Section:
-    """A heading with its blocks; *key* is its anchor."""
+    """A heading with its blocks; *key* is its anchor, and names it in the row of links."""
 
     key: str
     title: str

@@ -47,6 +47,8 @@ class Analysis:
     run: Run
     devices: dict[tuple[str, int], DeviceSeries]
     verdict: Verdict
+    alone: Verdict | None
+    """On the layer deleted and nothing else changed; None where no arm does that."""
     latency: latency.Latency
     causes: causes.Causes
     utilisation: utilisation.Utilisation
@@ -72,6 +74,7 @@ class Analysis:
             "confidence": self.run.confidence,
             "world": self.run.world,
             "verdict": self.verdict.as_dict(),
+            "layer_alone": self.alone.as_dict() if self.alone else None,
             "slo": [_endpoint(e) for e in self.verdict.endpoints],
             "latency": self.latency.as_dict(),
             "causes": self.causes.as_dict(),
@@ -124,9 +127,11 @@ def analyse(folder: Path, manifest: Mapping[str, Any]) -> Analysis:
     busy = utilisation.analyse(run, devices)
     load = pressure.analyse(run)
     judged = claims.Evidence(run, found, busy, load, _age_p99(run))
+    steps = attribution.analyse(run)
     return Analysis(
-        run, devices, judge(run, invalid(run)), latency.analyse(run), found, busy, load,
-        segments.analyse(run), claims.analyse(judged), attribution.analyse(run),
+        run, devices, judge(run, invalid(run)), attribution.alone(run, steps),
+        latency.analyse(run), found, busy, load,
+        segments.analyse(run), claims.analyse(judged), steps,
         factorial_report.designs(run), shadow.analyse(run), *drills.analyse(run), maps.analyse(run),
     )  # fmt: skip
 
@@ -170,7 +175,7 @@ def compose(data: Analysis) -> Document:
     run = data.run
     title = str(run.scenario.get("title") or run.scenario.get("name") or "Evidence")
     head = opening.banner(
-        run, data.verdict, data.latency, data.segments, data.steps, data.factorials
+        run, data.verdict, data.alone, data.latency, data.segments, data.steps, data.factorials
     )
     sections = [
         opening.section(run, data.verdict, head),

@@ -21,6 +21,16 @@ _UNITS: Final = re.compile(
     r"[−+]?[\d.,]+ \[[^\]\n]{1,40}\](?: (?:%|points))?"  # a whole interval
     r"|(?<=\d) (?=(?:s|ms|µs|min|h)\b|%)|(?<=[≤≥]) (?=\d)"
 )
+_NAV: Final = {
+    "causes": "Root causes",
+    "segments": "Who got worse",
+    "parts": "Which part did what",
+    "maps": "When it holds",
+    "pressure": "Load",
+    "limits": "Workload",
+    "ledger": "Keys",
+}
+"""Links that are not just the section's key: short, so that the verdict stays in sight."""
 _SIGNS: Final = {"good": "✓", "bad": "✗", "open": "?", "flat": "–"}
 
 
@@ -66,6 +76,7 @@ def render(document: Document, footer: str) -> str:
         "plain": plain,
         "tone": tone,
         "sign": sign,
+        "nav": lambda key: _NAV.get(key, key.capitalize()),
         "grouped": grouped,
         "kind": lambda block: type(block).__name__,
         "svg": lambda plot: Markup(draw.svg(plot)),

@@ -20,56 +20,93 @@ from reports.verdict import Verdict
 
 _ANSWER: Final = {Verdict3.safe: "safe", Verdict3.unsafe: "unsafe", Verdict3.unsure: "unsure"}
 
-_NEW: Final = {
-    "placement": "placement",
-    "kernels": "kernels",
-    "memory": "memory management",
-    "fleet": "hardware",
-    "telemetry": "telemetry",
+_TOLD: Final = {
+    ("safe", "safe"): "is safe on this evidence, by itself and with {new}.",
+    ("safe", "unsafe"): "is safe with {new}, but not by itself.",
+    ("safe", "unsure"): "is safe with {new}; by itself there is not enough evidence.",
+    ("unsafe", "safe"): "is safe by itself, but not with {new}.",
+    ("unsafe", "unsafe"): "is not safe, by itself or with {new}.",
+    ("unsafe", "unsure"): "is not safe with {new}; by itself there is not enough evidence.",
+    ("unsure", "safe"): "is safe by itself; with {new} there is not enough evidence.",
+    ("unsure", "unsafe"): "is not safe by itself; with {new} there is not enough evidence.",
+    ("unsure", "unsure"): "by itself or with {new}: not enough evidence either way.",
 }
+"""The headline, by the verdicts on the candidate and on deleting the layer alone."""
 
 
-def headline(run: Run, verdict: Verdict) -> str:
-    """Return the verdict as one sentence a director can act on; it names all that changes."""
+def headline(run: Run, verdict: Verdict, alone: Verdict | None = None) -> str:
+    """Return the verdict as one sentence a director can act on; it names all that changes.
+
+    *alone* is the verdict on deleting the layer and nothing else, where an arm does that: what
+    holds of the whole must not be credited to the deletion.
+    """
     kinds = [
         section_of(arm_config(run, a), "door").get("kind") for a in (run.baseline, run.candidate)
     ]
     act = f"Replacing {run.baseline} by {run.candidate}"
     if kinds == ["legacy", "direct"]:
-        others = attribution.switches_between(run, run.baseline, run.candidate)[1:]
-        named = [_NEW[s] for s in others]
-        listed = " and ".join(filter(None, [", ".join(named[:-1]), *named[-1:]]))
-        act = "Deleting the routing layer" + (f", with new {listed}," if named else "")
+        act = "Deleting the routing layer"
+        new = attribution.whats_new(run, run.baseline, run.candidate)
+        if alone is not None and new:
+            told = _TOLD[_ANSWER[verdict.answer], _ANSWER[alone.answer]]
+            return f"{act} {told.format(new=new)}"
+        act += f", with {new}," if new else ""
     match verdict.answer:
         case Verdict3.safe:
             return f"{act} is safe on this evidence."
         case Verdict3.unsafe:
             return f"{act} is not safe on this evidence."
         case _:
-            return f"{act}: not enough evidence either way."
+            return f"{act.removesuffix(',')}: not enough evidence either way."
 
 
 def banner(
     run: Run,
     verdict: Verdict,
+    alone: Verdict | None,
     delays: latency.Latency,
     slices: tuple[Segment, ...],
     steps: tuple[Step, ...],
     cells: tuple[Effects, ...],
 ) -> Banner:
     """Return the verdict block."""
-    told = [_binding(run, verdict)]
-    if verdict.targets:
-        told.append(f"Targets: {verdict.targets}.")
-    told.append(latency.slower(run, delays))
+    told = [_binding(run, verdict), _by_itself(run, alone, steps)]
     told.append(attribution.sentence(run, steps, cells))
+    told.append(latency.slower(run, delays))
     told.append(segments.sentence(slices))
+    if verdict.targets:
+        told.append(f"**Targets**: {verdict.targets}.")
     if verdict.more:
         told.append(f"What would decide: {verdict.more}.")
     told += [f"**Invalid as it stands**: {flag}." for flag in verdict.flags]
     return Banner(
-        _ANSWER[verdict.answer], headline(run, verdict), [t for t in told if t], _tiles(run)
+        _ANSWER[verdict.answer],
+        headline(run, verdict, alone),
+        [t for t in told if t],
+        _tiles(run),
     )
+
+
+def _by_itself(run: Run, alone: Verdict | None, steps: tuple[Step, ...]) -> str:
+    """Return what binds where the layer is deleted and nothing else changes."""
+    layer = attribution.layer_alone(run, steps)
+    if alone is None or layer is None or not alone.binds:
+        return ""
+    bound = next(e for e in alone.endpoints if e.title == alone.binds)
+    words = {Verdict3.safe: "safe", Verdict3.unsafe: "not safe"}
+    answer = words.get(alone.answer, "not enough evidence")
+    return (
+        f"The layer deleted and **nothing else changed** (`{layer.b}`): {answer}, "
+        f"{_named(bound)} {difference(bound)}, margin {_margin(bound)}."
+    )
+
+
+def _named(e: Endpoint) -> str:
+    """Return an SLO's name, and what stands in for a percentile that has no ratio."""
+    if e.kind == "ratio" or not e.title.endswith("p99"):
+        return f"**{e.title}**"
+    over = "" if e.target is None else f" or took over {e.target:g} {e.unit}"
+    return f"**{e.title}** (share of requests that failed{over})"
 
 
 def _binding(run: Run, verdict: Verdict) -> str:
@@ -82,13 +119,16 @@ def _binding(run: Run, verdict: Verdict) -> str:
     match verdict.answer:
         case Verdict3.safe:
             return (
-                f"{arms}: no worse on all {n} endpoints within the margins. The tightest is "
-                f"**{bound.title}**: {shown}, margin {_margin(bound)}."
+                f"{arms}: safe: no worse on all {n} SLOs within the margins. The tightest is "
+                f"{_named(bound)}: {shown}, margin {_margin(bound)}."
             )
         case Verdict3.unsafe:
-            return f"{arms}: worse on **{bound.title}**: {shown}, margin {_margin(bound)}."
+            return f"{arms}: not safe: worse on {_named(bound)}: {shown}, margin {_margin(bound)}."
         case _:
-            return f"{arms}: **{bound.title}** is open: {shown}, margin {_margin(bound)}."
+            return (
+                f"{arms}: not enough evidence: {_named(bound)} is open: {shown}, margin "
+                f"{_margin(bound)}."
+            )
 
 
 def _tiles(run: Run) -> list[Tile]:
@@ -187,7 +227,15 @@ def section(run: Run, verdict: Verdict, head: Banner) -> Section:
             "Met and missed say whether a target holds at all, which is another question than "
             "whether the candidate is worse.",
             "note",
-        )
+        ),
+        Paragraph(
+            "TTFT: time to first token. TPOT: time per output token after the first. e2e: from "
+            "planned arrival to last token. OOM: died of CUDA out-of-memory. p99: 99 % of requests "
+            "are faster. Points: percentage points. [low, high]: "
+            f"{100 * run.confidence:g} % interval over paired replicates. All formulas: "
+            "Definitions, below.",
+            "note",
+        ),
     )
     return made
 

@@ -39,6 +39,13 @@ DIMENSIONS: Final = {
     "hour": "time of arrival",
     "session": "session (largest)",
 }
+_WHO: Final = {
+    "length": "prompts of {} tokens",
+    "model": "model {}",
+    "gpu": "requests that the baseline put on {}",
+    "hour": "arrivals at {}",
+    "session": "session {}",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,13 +221,13 @@ def sentence(segments: tuple[Segment, ...]) -> str:
     s = worst(segments)
     if s is None:
         return "No segment has enough replicates to compare."
-    place = f"{DIMENSIONS[s.dimension]}: {s.name}"
-    moved = f"requests that miss an SLO change by {span(s.difference, 'points')}"
+    place = _WHO[s.dimension].format(s.name)
+    moved = f"missed SLOs {span(s.difference, 'points')}"
     if s.verdict == "worse":
-        return f"**Worst off: {place}**; {moved} (worse, Holm-adjusted)."
+        return f"**Worst off**: {place}: {moved} (p {p_value(s.p_holm)} after Holm's correction)."
     return (
-        f"No segment is shown to get worse (Holm over {len(segments)}). Least favoured: {place}; "
-        f"{moved}, p {p_value(s.p_holm)} after correction."
+        f"**Worst off**: no segment is shown to get worse. Least favoured of {len(segments)}: "
+        f"{place}: {moved} (p {p_value(s.p_holm)} after Holm's correction)."
     )
 
 
@@ -246,23 +253,23 @@ def section(run: Run, segments: tuple[Segment, ...]) -> Section:
 def _row(s: Segment) -> tuple[str, ...]:
     return (
         s.name,
+        s.verdict,
         count(s.requests),
         percent(s.missed_baseline),
         percent(s.missed_candidate),
         span(s.difference, "points"),
         change_span(s.e2e_p50),
         p_value(s.p_holm),
-        s.verdict,
     )
 
 
 def _table(run: Run, title: str, rows: list[tuple[str, ...]], folded: bool) -> Table:
     head = (
-        title[0].upper() + title[1:], "requests", f"missed, {run.baseline}",
+        title[0].upper() + title[1:], "verdict", "requests", f"missed, {run.baseline}",
         f"missed, {run.candidate}", "difference [interval]", "e2e p50 change [interval]",
-        "p (worse, Holm)", "verdict",
+        "p (worse, Holm)",
     )  # fmt: skip
-    return Table(f"By {title}", head, rows, frozenset({0}), status=7, folded=folded)
+    return Table(f"By {title}", head, rows, frozenset({0}), status=1, folded=folded)
 
 
 def _forest(run: Run, segments: list[Segment]) -> Plot:

@@ -58,6 +58,12 @@ def judge(run: Run, flags: tuple[str, ...] = ()) -> Verdict:
     )  # fmt: skip
 
 
+def judge_arm(run: Run, arm: str) -> Verdict:
+    """Return the verdict on another *arm* of *run* in the candidate's place."""
+    scenario = {**run.scenario, "candidate": arm}
+    return judge(replace(run, manifest={**run.manifest, "scenario": scenario}))
+
+
 def _holm_over(endpoints: tuple[Endpoint, ...], alpha: float) -> tuple[Endpoint, ...]:
     adjusted = holm([e.p_worse for e in endpoints])
     result = []
@@ -107,14 +113,20 @@ def _more(endpoints: tuple[Endpoint, ...], answer: Verdict3) -> str:
 
 def _targets(endpoints: tuple[Endpoint, ...]) -> str:
     """Say which targets are missed, and by whom: not the same question as "no worse"."""
-    parts = []
+    groups: dict[str, list[str]] = {
+        "neither arm meets": [],
+        "the candidate misses": [],
+        "only the candidate meets": [],
+    }
     for e in endpoints:
         both = (e.baseline.target_met, e.candidate.target_met)
-        limit = "" if e.target is None else f"{e.title} ≤ {e.target:g} {e.unit}"
+        if e.target is None:
+            continue
+        limit = f"{e.title} ≤ {e.target:g} {e.unit}"
         if both == ("missed", "missed"):
-            parts.append(f"neither arm meets {limit}")
+            groups["neither arm meets"].append(limit)
         elif both[1] == "missed":
-            parts.append(f"the candidate misses {limit}")
-        elif both[0] == "missed" and both[1] == "met":
-            parts.append(f"only the candidate meets {limit}")
-    return "; ".join(parts)
+            groups["the candidate misses"].append(limit)
+        elif both == ("missed", "met"):
+            groups["only the candidate meets"].append(limit)
+    return "; ".join(f"{who} {', '.join(limits)}" for who, limits in groups.items() if limits)

@@ -50,6 +50,34 @@ def test_two_alike_arms_are_undecided_and_the_seeds_that_would_decide_are_said(
     assert "more replicates" in found.more
 
 
+def test_what_holds_of_the_whole_is_not_credited_to_the_deletion(tmp_path: Path) -> None:
+    worse = sj.Arm("direct-static", 1.6, 0.0002, noise=0.01)
+    margins = {"p99_ratio": 1.02, "oom_rate_points": 0.2}
+    manifest = sj.write(
+        tmp_path, (CLEAN, worse, FASTER), **{"n": 1500, **LOOSE, "margins": margins}
+    )
+    data = evidence.analyse(tmp_path, manifest)
+    assert data.verdict.answer is Verdict3.safe
+    assert data.alone is not None
+    assert data.alone.answer is Verdict3.unsafe
+    banner = evidence.compose(data).sections[0].blocks[0]
+    told = banner.headline  # type: ignore[union-attr]
+    assert told == "Deleting the routing layer is safe with new placement, but not by itself."
+    assert any("nothing else changed" in s for s in banner.sentences)  # type: ignore[union-attr]
+
+
+def test_without_an_arm_of_the_layer_alone_the_headline_names_all_that_changes(
+    tmp_path: Path,
+) -> None:
+    margins = {"p99_ratio": 1.02, "oom_rate_points": 0.2}
+    manifest = sj.write(tmp_path, (CLEAN, FASTER), **{"n": 1500, **LOOSE, "margins": margins})
+    data = evidence.analyse(tmp_path, manifest)
+    assert data.alone is None
+    banner = evidence.compose(data).sections[0].blocks[0]
+    told = banner.headline  # type: ignore[union-attr]
+    assert told == "Deleting the routing layer, with new placement, is safe on this evidence."
+
+
 def test_one_replicate_decides_nothing(tmp_path: Path) -> None:
     assert verdict(tmp_path, CLEAN, SLOWER, replicates=1).exit_code == 3
 
