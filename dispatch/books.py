@@ -73,7 +73,8 @@ class Books(Fleet):
         self._prefill, self._reserved = cells(self.prefill_tokens), cells(self.reserved)
         self._room = self.room_cells = cells(self.room)
         self._base = cells(self.base)
-        self._placed, self._generation = cells(self.placed), cells(self.generation)
+        self._placed = cells(self.placed)
+        self._generation = self.generation_cells = cells(self.generation)
         self._usable = cells(self.usable)
         self.hands_over += [False] * (count - len(self.hands_over))
         self._confirmed += [deque() for _ in range(count - len(self._confirmed))]

@@ -27,7 +27,7 @@ class Breaker:
         self.ejections = 0
         self._graph = graph
         self._faults: dict[tuple[int, int], int] = {}  # (device, life) -> faults in a row
-        self._until: dict[int, float] = {}
+        self._until: dict[tuple[int, int], float] = {}  # (device, life) -> end of its time out
         self.next_s = math.inf
         """When the next ejected device may come back."""
 
@@ -41,7 +41,7 @@ class Breaker:
         if (int(self._graph.ejected.sum()) + 1) > self.params.max_out_ratio * up:
             return
         self.ejections += 1
-        self._until[device] = now_s + self.params.out_s
+        self._until[life] = now_s + self.params.out_s
         self.next_s = min(self._until.values())
         self._graph.set_ejected(device, True)
 
@@ -52,8 +52,10 @@ class Breaker:
 
     def release(self, now_s: float) -> None:
         """Let those back in whose time is over, on probation."""
-        for device in [d for d, until in self._until.items() if until <= now_s]:
-            del self._until[device]
-            self._graph.set_ejected(device, False)
-            self._faults[device, int(self._graph.generation[device])] = self.params.faults - 1
+        for life in [key for key, until in self._until.items() if until <= now_s]:
+            del self._until[life]
+            device, generation = life
+            if self._graph.generation[device] == generation:
+                self._graph.set_ejected(device, False)
+                self._faults[life] = self.params.faults - 1
         self.next_s = min(self._until.values(), default=math.inf)

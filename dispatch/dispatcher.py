@@ -92,7 +92,11 @@ class Dispatcher:
             return self._reject(request, Reason.unknown_hint, now)
         if self.held and self._line_remains((request.model, request.group), now):
             return self._hold(request, now, 0)  # no one overtakes those that wait
-        decision = self._decide(request, now)
+        try:
+            decision = self._decide(request, now)
+        except BaseException:  # a policy of the user's own: the books balance all the same
+            self.counts.submitted -= request.id not in self.flights
+            raise
         if decision is not None:
             return decision
         return self._hold(request, now, self._choice.candidates)
@@ -111,8 +115,12 @@ class Dispatcher:
         if device < 0:
             if choice.reason is _HELD:
                 return None
+            reason = choice.reason if choice.reason is not _PLACED else Reason.no_device
             self.counts.rejected += 1
-            return self._refuse(request, choice.reason, now, choice.candidates)
+            return self._refuse(request, reason, now, choice.candidates)
+        may = graph.eligible(request.model, request.group)
+        if device >= graph.count or not may.cells[device] or device in request.tried:
+            raise self._ineligible(request, device)
         need = choice.need_bytes
         if need < 0.0:
             need = graph.devices[device].need_bytes(request)
@@ -127,6 +135,14 @@ class Dispatcher:
         if record is not None:
             record.placed(request, now, took, choice, need, room)
         return Decision(device, _PLACED, flight.generation, request, took)
+
+    def _ineligible(self, request: Request, device: int) -> InputError:
+        """Return the error of a policy that names a device which may not take *request*."""
+        return InputError.at(
+            f"policy {self.policy.name}",
+            f"chose device {device} for request {request.id}, which it may not take",
+            "choose one of graph.eligible(request.model, request.group), none of request.tried",
+        )
 
     def _reject(self, request: Request, reason: Reason, now: float) -> Decision:
         self.counts.rejected += 1

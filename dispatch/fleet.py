@@ -15,6 +15,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Cells = MutableSequence[float]
+Size = tuple[float, int, int, float]
+"""KV bytes a token, share of max_tokens that is reserved, spare tokens, workspace bytes."""
 _T = TypeVar("_T", bound=np.generic)
 
 
@@ -56,12 +58,19 @@ class DeviceInfo:
         held = self.capacity_tokens * self.kv_bytes_per_token or self.total_bytes
         return held or math.inf
 
+    @property
+    def size(self) -> Size:
+        """What a request needs here, as factors."""
+        if self.role == "prefill":
+            return self.kv_bytes_per_token, 0, 0, self.workspace_bytes
+        share, spare = (1, 0) if self.reserve_output else (0, self.block_tokens)
+        return self.kv_bytes_per_token, share, spare, self.workspace_bytes
+
     def need_bytes(self, request: Request) -> float:
         """Return what *request* needs here before its first token."""
-        later = request.max_tokens if self.reserve_output else self.block_tokens
-        if self.role == "prefill":
-            later = 0
-        return (request.prompt_tokens + later) * self.kv_bytes_per_token + self.workspace_bytes
+        per_token, output_share, spare_tokens, workspace = self.size
+        later = request.max_tokens * output_share + spare_tokens
+        return (request.prompt_tokens + later) * per_token + workspace
 
     def problems(self) -> list[Problem]:
         """Return what is wrong with this device, nothing when all is well."""
@@ -79,11 +88,12 @@ class Eligible:
     """The devices that may take requests of one (model, group) class, until something changes."""
 
     __slots__ = (
-        "_block_tokens",
         "_bytes_per_token",
+        "_output_share",
+        "_spare_tokens",
         "_workspace",
-        "blockers",
         "capacity_bytes",
+        "cells",
         "count",
         "devices",
         "excluded",
@@ -91,8 +101,6 @@ class Eligible:
         "key",
         "mask",
         "outside",
-        "penalty",
-        "reserve_output",
         "set_id",
         "uniform",
         "unweighted",
@@ -100,47 +108,34 @@ class Eligible:
 
     def __init__(self, fleet: "Fleet", model: str, group: str) -> None:
         self.key = (model, group)
-        served = np.array([_serves(d, model, group) for d in fleet.devices], dtype=bool)
+        served = fleet.serves(model, group)
         self.mask = served & fleet.usable
+        self.cells = cells(self.mask)
         self.index = np.flatnonzero(self.mask)
         self.devices: tuple[int, ...] = tuple(self.index.tolist())
         self.count = len(self.devices)
         up = served & fleet.up
         self.unweighted = self.count == 0 and bool(up.any() and not fleet.weight[up].any())
         """All that are up have weight zero."""
-        self.penalty = np.where(self.mask, 0.0, np.inf)
         outside = ~self.mask & fleet.usable
         self.excluded: tuple[int, ...] = tuple(np.flatnonzero(outside).tolist())
         """Devices that other classes may use; those that nobody may use have no room anyway."""
         self.outside = np.where(outside, -np.inf, 0.0) if self.excluded else None
-        infos = [fleet.devices[i] for i in self.devices]
-        self.capacity_bytes = max((d.capacity_bytes for d in infos), default=0.0)
-        sizes = {
-            (
-                d.kv_bytes_per_token,
-                d.reserve_output and d.role != "prefill",
-                0 if d.role == "prefill" else d.block_tokens,
-                d.workspace_bytes,
-            )
-            for d in infos
-        }
-        self.uniform = len(sizes) <= 1
-        size = next(iter(sizes)) if self.uniform and sizes else (0.0, False, 16, 0.0)
-        self._bytes_per_token, self.reserve_output, self._block_tokens, self._workspace = size
+        self.capacity_bytes = float(fleet.capacity_bytes[self.index].max(initial=0.0))
+        sizes = [column[self.index] for column in fleet.size_columns()]
+        self.uniform = all((column == column[:1]).all() for column in sizes)
+        """A request needs the same on every device."""
+        first = [float(column[0]) if self.count else 0.0 for column in sizes]
+        self._bytes_per_token, self._output_share, self._spare_tokens, self._workspace = first
         self.set_id = fleet.set_id(self.devices)
 
     def need_bytes(self, request: Request) -> float:
         """Return what *request* needs on any device of a uniform class."""
-        later = request.max_tokens if self.reserve_output else self._block_tokens
+        later = request.max_tokens * self._output_share + self._spare_tokens
         return (request.prompt_tokens + later) * self._bytes_per_token + self._workspace
 
     def __len__(self) -> int:
         return self.count
-
-
-def _serves(device: DeviceInfo, model: str, group: str) -> bool:
-    fits_model = not model or not device.model or device.model == model
-    return fits_model and (not group or device.group == group)
 
 
 class Fleet:
@@ -153,6 +148,12 @@ class Fleet:
     weight: Floats
     speed: Floats
     kv_bytes_per_token: Floats
+    capacity_bytes: Floats
+    output_share: Floats
+    spare_tokens: Floats
+    workspace: Floats
+    model_code: Ints
+    group_code: Ints
     generation: Ints
 
     def __init__(self, devices: Sequence[DeviceInfo]) -> None:
@@ -161,6 +162,7 @@ class Fleet:
         self._classes: dict[tuple[str, str], Eligible] = {}
         self._asked: set[tuple[str, str]] = set()
         self._sets: dict[tuple[int, ...], int] = {}
+        self._codes: dict[str, int] = {"": 0}
         self._present: list[bool] = []
         self._check(devices)
         self.devices.extend(devices)
@@ -191,6 +193,12 @@ class Fleet:
         self.weight = self._column("weight", np.float64, 0.0)
         self.speed = self._column("speed", np.float64, 1.0)
         self.kv_bytes_per_token = self._column("kv_bytes_per_token", np.float64, 0.0)
+        self.capacity_bytes = self._column("capacity_bytes", np.float64, 0.0)
+        self.output_share = self._column("output_share", np.float64, 0.0)
+        self.spare_tokens = self._column("spare_tokens", np.float64, 0.0)
+        self.workspace = self._column("workspace", np.float64, 0.0)
+        self.model_code = self._column("model_code", np.int64, 0)
+        self.group_code = self._column("group_code", np.int64, 0)
         self.generation = self._column("generation", np.int64, 0)
 
     def _column(self, name: str, dtype: type[_T], fill: float) -> NDArray[_T]:
@@ -207,7 +215,34 @@ class Fleet:
         self.ejected[device] = False
         self.usable[device] = info.weight > 0
         self.speed[device] = info.speed_tokens_per_s
-        self.kv_bytes_per_token[device] = info.kv_bytes_per_token
+        self.capacity_bytes[device] = info.capacity_bytes
+        per_token, output_share, spare_tokens, workspace = info.size
+        self.kv_bytes_per_token[device] = per_token
+        self.output_share[device], self.spare_tokens[device] = output_share, spare_tokens
+        self.workspace[device] = workspace
+        self.model_code[device] = self._codes.setdefault(info.model, len(self._codes))
+        self.group_code[device] = self._codes.setdefault(info.group, len(self._codes))
+
+    def serves(self, model: str, group: str) -> Bools:
+        """Return which devices serve *model* within *group*, whether up or not."""
+        fits = np.ones(self.count, dtype=bool)
+        if model:
+            fits = (self.model_code == 0) | (self.model_code == self._codes.get(model, -1))
+        if group:
+            fits &= self.group_code == self._codes.get(group, -1)
+        return fits
+
+    def size_columns(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return what requests need as columns, in the order of :attr:`DeviceInfo.size`."""
+        return self.kv_bytes_per_token, self.output_share, self.spare_tokens, self.workspace
+
+    def need_column(self, request: Request, out: Floats) -> None:
+        """Write into *out* what *request* needs on every device before its first token."""
+        np.multiply(self.output_share, request.max_tokens, out=out)
+        np.add(out, self.spare_tokens, out=out)
+        np.add(out, request.prompt_tokens, out=out)
+        np.multiply(out, self.kv_bytes_per_token, out=out)
+        np.add(out, self.workspace, out=out)
 
     def eligible(self, model: str, group: str) -> Eligible:
         """Return the devices that may serve *model* within *group*; empty names mean any."""

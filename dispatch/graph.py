@@ -192,13 +192,31 @@ class TopologyGraph(Observed):
         self._forget(device)
         self._changed(device)
 
+    def set_weight(self, device: int, weight: float) -> None:
+        """Change a static weight at run time, in every fork too; 0 drains the device."""
+        for follower in self.followers:
+            follower.set_weight(device, weight)
+        super().set_weight(device, weight)
+
     def fork(self) -> "TopologyGraph":
-        """Return a graph that gets the same samples but keeps books of its own.
+        """Return a graph that knows and gets the same samples but keeps books of its own.
 
         For several dispatchers that do not share their reservations (per-dispatcher credit).
+        Samples, health, weights and membership come from this graph; ejections stay each one's own.
         """
         rules = {n: s.staleness for n, s in self.signals.items() if s.staleness is not None}
         other = TopologyGraph(self.devices, reservations=self.reservations, staleness=rules)
+        for name, signal in self.signals.items():
+            other.signals[name].copy_from(signal)
+        other._health_s = list(self._health_s)
+        other._present = list(self._present)
+        for mine, theirs in ((self.up, other.up), (self.weight, other.weight)):
+            np.copyto(theirs, mine)
+        np.copyto(other.generation, self.generation)
+        np.logical_and(self.up, self.weight > 0, out=other.usable)
+        np.copyto(other.link, self.link)
+        other._rebase_many(np.arange(self.count))
+        other.source = self.source
         self.followers.append(other)
         return other
 

@@ -43,13 +43,18 @@ def exponential(key: int, *ids: int) -> float:
     return -math.log1p(-uniform(key, *ids))
 
 
-def uniforms(key: int, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return :func:`uniform` for many single *ids* at once, equal to it bit for bit."""
+def many_bits(keys: NDArray[np.uint64], ids: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return :func:`bits` for many pairs of a key and a single id at once, equal bit for bit."""
     with np.errstate(over="ignore"):
-        z = np.uint64(key) + (ids.astype(np.uint64) + np.uint64(1)) * np.uint64(_GOLDEN)
+        z = keys + (ids.astype(np.uint64) + np.uint64(1)) * np.uint64(_GOLDEN)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        z ^= z >> np.uint64(31)
+        return np.asarray(z ^ (z >> np.uint64(31)))
+
+
+def uniforms(key: int, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return :func:`uniform` for many single *ids* at once, equal to it bit for bit."""
+    z = many_bits(np.full(1, key, dtype=np.uint64), ids)
     return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

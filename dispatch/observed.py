@@ -89,14 +89,12 @@ class Observed(Books):
         self.paged = self._column("paged", np.bool_, False)
         self.ringless = self._column("ringless", np.bool_, False)
         self.bytes_per_block = self._column("bytes_per_block", np.float64, 0.0)
-        self.workspace = self._column("workspace", np.float64, 0.0)
 
     def _describe(self, device: int) -> None:
         info = self.devices[device]
         self.paged[device] = not info.reserve_output
         self.ringless[device] = info.gpus == 1
         self.bytes_per_block[device] = info.block_tokens * info.kv_bytes_per_token
-        self.workspace[device] = info.workspace_bytes
         self._settle_link(device)
         super()._describe(device)
 

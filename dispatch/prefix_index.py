@@ -27,13 +27,14 @@ class PrefixIndex:
     def matched(self, request: Request, graph: TopologyGraph) -> dict[int, int]:
         """Return the prompt tokens that each device holds of the head of *request*."""
         found: dict[int, int] = {}
+        lives = graph.generation_cells
         alive: Sequence[int] | None = None
         for depth, block in enumerate(request.block_hashes, start=1):
             owners = self._owners.get(block)
             if owners is None:
                 break
             among = owners if alive is None else alive
-            alive = [d for d in among if owners.get(d) == graph.generation[d]]
+            alive = [d for d in among if owners.get(d) == lives[d]]
             if not alive:
                 break
             tokens = min(depth * request.block_tokens, request.prompt_tokens)

@@ -79,7 +79,6 @@ class Signal:
         self.foreign = 0
         self.staleness: Staleness | None = None
         self.next_stale_s = math.inf
-        self._any_stale = False
         self.grow(0)
 
     def grow(self, count: int) -> None:
@@ -94,6 +93,15 @@ class Signal:
         self.cells: list[Cells] = [cells(v) for v in self.values]
         self._last: list[Cells] = [cells(v) for v in self.last]
         self.source: Cells = cells(self.source_s)
+
+    def copy_from(self, other: "Signal") -> None:
+        """Take over all that *other*, the same signal of the same devices, knows."""
+        columns = [(self.source_s, other.source_s), (self.stale, other.stale)]
+        columns += [(self.changed, other.changed), (self.flat, other.flat)]
+        columns += zip(self.values + self.last, other.values + other.last, strict=True)
+        for mine, theirs in columns:
+            np.copyto(mine, theirs)
+        self.owner, self.next_stale_s = other.owner, other.next_stale_s
 
     def forget(self, device: int, source_s: float | None) -> None:
         """Forget the values of *device*; samples up to *source_s* belong to its past."""

@@ -2,16 +2,14 @@
 
 import numpy as np
 
-from dispatch.books import NOWHERE, UNKNOWN
 from dispatch.fleet import Eligible, Floats
 from dispatch.graph import TopologyGraph
+from dispatch.observed import PCIE_STEPS
 from dispatch.policies.scored import no_device
 from dispatch.policies.topology import Topology
 from dispatch.policy import Choice
 from dispatch.registry import register
 from dispatch.request import Request
-
-_PCIE_STEPS = float(1 << 20)
 
 
 class Ablation(Topology):
@@ -33,8 +31,14 @@ class TopologyNoBlock(Ablation):
     Source: ablation of ours. Known failure mode: fills the best-linked device to the brim.
     """
 
-    def _keys(self, graph: TopologyGraph, rooms: Floats, most: float) -> tuple[Floats, Floats]:
-        return graph.link, -graph.n.astype(np.float64)
+    def _measure(self, graph: TopologyGraph, rooms: Floats, most: float) -> None:
+        np.less(rooms, 0.0, self._mask)
+        self._links(graph, self._key)
+        np.putmask(self._key, self._mask, np.inf)
+
+    def _tie(self, graph: TopologyGraph, rooms: Floats) -> Floats:
+        np.negative(graph.n, out=self._need)
+        return self._need
 
 
 @register("topology_no_ring")
@@ -47,8 +51,8 @@ class TopologyNoRing(Ablation):
 
     signals = frozenset({"memory", "pcie", "kv", "health"})
 
-    def _links(self, graph: TopologyGraph) -> Floats:
-        return np.asarray(graph.link % _PCIE_STEPS)
+    def _links(self, graph: TopologyGraph, out: Floats) -> None:
+        np.remainder(graph.link, PCIE_STEPS, out=out)
 
 
 @register("topology_no_pcie")
@@ -61,8 +65,8 @@ class TopologyNoPcie(Ablation):
 
     signals = frozenset({"memory", "ring", "kv", "health"})
 
-    def _links(self, graph: TopologyGraph) -> Floats:
-        return np.asarray(np.floor(graph.link / _PCIE_STEPS))
+    def _links(self, graph: TopologyGraph, out: Floats) -> None:
+        np.floor_divide(graph.link, PCIE_STEPS, out=out)
 
 
 @register("topology_free")
@@ -75,11 +79,7 @@ class TopologyFree(Ablation):
     """
 
     def _rooms(self, request: Request, graph: TopologyGraph, eligible: Eligible) -> Floats:
-        free = np.maximum(graph.free - graph.reserved, 0.0)
-        free[np.isnan(free)] = UNKNOWN
-        by_kv = graph.paged & ~np.isnan(graph.kv_free_blocks)
-        rooms = np.where(by_kv | (graph.room == UNKNOWN), graph.room, free)
-        rooms[~eligible.mask] = NOWHERE
-        for device in request.tried:
-            rooms[device] = NOWHERE
+        rooms = super()._rooms(request, graph, eligible)
+        by_block = (rooms >= 0.0) & ~(graph.paged & ~np.isnan(graph.kv_free_blocks))
+        np.putmask(rooms, by_block, np.maximum(graph.free - graph.reserved, 0.0))
         return rooms

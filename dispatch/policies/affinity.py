@@ -1,15 +1,19 @@
 """Affinity by hashing: sessions and prompt heads on a ring, with or without bounded load."""
 
-import bisect
+import math
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dispatch import keyed
-from dispatch.fleet import Eligible
+from dispatch.fleet import Eligible, Ints
 from dispatch.graph import TopologyGraph
 from dispatch.outcomes import Reason
-from dispatch.policies.scored import no_device
+from dispatch.policies.scored import in_flight, no_device, untried
 from dispatch.policy import BasePolicy, Choice
 from dispatch.registry import register
 from dispatch.request import Request
@@ -22,23 +26,24 @@ class Ring:
 
     def __init__(self, names: list[tuple[str, int]], points: int) -> None:
         self.count = len(names)
-        placed = sorted(
-            (keyed.bits(keyed.stream(0, f"ring.{name}"), v), device)
-            for name, device in names
-            for v in range(points)
-        )
-        self._at = [at for at, _ in placed]
-        self._device = [device for _, device in placed]
+        keys = np.array([keyed.stream(0, f"ring.{name}") for name, _ in names], dtype=np.uint64)
+        at = keyed.many_bits(keys.repeat(points), np.tile(np.arange(points), self.count))
+        order = at.argsort(kind="stable")
+        self._at: NDArray[np.uint64] = at[order]
+        self._device = np.array([device for _, device in names]).repeat(points)[order].tolist()
 
-    def walk(self, key: int) -> list[int]:
-        """Return every device once, in ring order from the hash of *key*."""
-        start = bisect.bisect_left(self._at, keyed.bits(_RING, key))
-        order: dict[int, None] = {}
-        for step in range(len(self._at)):
-            order.setdefault(self._device[(start + step) % len(self._at)])
-            if len(order) == self.count:
-                break
-        return list(order)
+    def walk(self, key: int) -> Iterator[int]:
+        """Yield every device once, in ring order from the hash of *key*."""
+        start = int(self._at.searchsorted(np.uint64(keyed.bits(_RING, key))))
+        points = len(self._device)
+        seen: set[int] = set()
+        for step in range(points):
+            device = self._device[(start + step) % points]
+            if device not in seen:
+                yield device
+                seen.add(device)
+                if len(seen) == self.count:
+                    return
 
 
 class Hashing(BasePolicy):
@@ -58,23 +63,22 @@ class Hashing(BasePolicy):
                 self._rings.popitem(last=False)
         return ring
 
-    def _least(
-        self, request: Request, graph: TopologyGraph, devices: list[int], eligible: Eligible
-    ) -> Choice:
-        """Return the fewest in flight among *devices*, ties seeded."""
-        if not devices:
+    def _least(self, request: Request, loads: Ints, eligible: Eligible) -> Choice:
+        """Return the least of *loads* among the eligible devices not yet tried, ties seeded."""
+        devices = untried(request, eligible)
+        if not len(devices):
             return self._none(Reason.no_device, eligible.count)
-        loads = [int(graph.n[d]) for d in devices]
-        tied = [d for d, n in zip(devices, loads, strict=True) if n == min(loads)]
+        loads = loads[devices]
+        tied = devices[loads == loads.min()]
         draw = keyed.uniform(self._key, request.id, request.attempt)
-        return self._place(tied[int(draw * len(tied))], eligible.count)
+        return self._place(int(tied[int(draw * len(tied))]), eligible.count)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionParams:
     """``ring`` hashes the session; ``table`` binds it where it began, so that none ever moves.
 
-    ``bound`` > 0 caps a device at bound * mean load (CHWBL); 0 means no cap. ``table_size`` bounds
+    ``bound`` >= 1 caps a device at bound * mean load (CHWBL); 0 means no cap. ``table_size`` bounds
     the bindings; the least recently used go first.
     """
 
@@ -92,7 +96,7 @@ class SessionParams:
 class SessionAffinity(Hashing):
     """Keeps a session on one device: hash ring with V virtual nodes, loads bounded by c = 1.25.
 
-    Walks the ring from the session's hash to the first device with n + 1 <= c * (sum n + 1) / N.
+    Walks the ring from the session's hash to the first device with n < ceil(c * (sum n + 1) / N).
     Mode ``table``: new sessions go where the fewest are bound, and stay. No session: fewest in
     flight. Signals: own books. Ties: ring order; seeded among equals of the table.
     Source: consistent hashing with bounded loads (Mirrokni et al. 2018); ingress-nginx #4093.
@@ -104,51 +108,63 @@ class SessionAffinity(Hashing):
     def __init__(self, params: SessionParams | None = None, *, seed: int = 0) -> None:
         super().__init__(params, seed=seed)
         self._bound: OrderedDict[int, tuple[int, int]] = OrderedDict()  # session -> device, life
-        self._sessions: dict[tuple[int, int], int] = {}
+        self._sessions = np.zeros(0, dtype=np.int64)  # bound to each device in its present life
+        self._life = np.zeros(0, dtype=np.int64)
 
     def choose(self, request: Request, graph: TopologyGraph, now_s: float) -> Choice:
         """Return the device of the request's session."""
         eligible = graph.eligible(request.model, request.group)
         if not eligible.count:
             return self._none(no_device(eligible))
-        devices = [d for d in eligible.devices if d not in request.tried]
         if request.session < 0:
-            return self._least(request, graph, devices, eligible)
+            return self._least(request, graph.n, eligible)
         if self.params.mode == "table":
-            return self._by_table(request, graph, eligible, devices)
-        walk = self._ring(graph, eligible, self.params.virtual_nodes).walk(request.session)
-        walk = [d for d in walk if d not in request.tried]
-        if not walk:
-            return self._none(Reason.no_device, eligible.count)
-        device = walk[0]
+            return self._by_table(request, graph, eligible)
+        cap = math.inf
         if self.params.bound:
-            total = int(graph.n[eligible.index].sum()) + 1
-            cap = self.params.bound * total / eligible.count
-            device = next((d for d in walk if graph.n[d] + 1 <= max(1.0, cap)), walk[0])
-        return self._place(device, eligible.count)
-
-    def _by_table(
-        self, request: Request, graph: TopologyGraph, eligible: Eligible, devices: list[int]
-    ) -> Choice:
-        held = self._bound.get(request.session)
-        if held is not None and held[0] in devices and graph.generation[held[0]] == held[1]:
-            self._bound.move_to_end(request.session)
-            return self._place(held[0], eligible.count)
-        if not devices:
+            total = in_flight(graph, eligible) + 1
+            cap = math.ceil(self.params.bound * total / eligible.count)
+        nearest = -1
+        for device in self._ring(graph, eligible, self.params.virtual_nodes).walk(request.session):
+            if device in request.tried:
+                continue
+            if graph.n[device] < cap:
+                return self._place(device, eligible.count)
+            nearest = device if nearest < 0 else nearest
+        if nearest < 0:
             return self._none(Reason.no_device, eligible.count)
-        lives = [(d, int(graph.generation[d])) for d in devices]
-        fewest = min(self._sessions.get(life, 0) for life in lives)
-        tied = [life for life in lives if self._sessions.get(life, 0) == fewest]
-        life = tied[int(keyed.uniform(self._key, request.id, request.attempt) * len(tied))]
-        if held is not None:
-            self._sessions[held] -= 1
-        self._bound[request.session] = life
-        self._bound.move_to_end(request.session)
-        self._sessions[life] = fewest + 1
-        if len(self._bound) > self.params.table_size:
-            _, oldest = self._bound.popitem(last=False)
-            self._sessions[oldest] -= 1
-        return self._place(life[0], eligible.count)
+        return self._place(nearest, eligible.count)
+
+    def _by_table(self, request: Request, graph: TopologyGraph, eligible: Eligible) -> Choice:
+        held = self._bound.get(request.session)
+        if held is not None and graph.generation[held[0]] == held[1]:
+            device = held[0]
+            if eligible.mask[device] and device not in request.tried:
+                self._bound.move_to_end(request.session)
+                return self._place(device, eligible.count)
+        if len(self._life) != graph.count or (self._life != graph.generation).any():
+            self._renew(graph)
+        choice = self._least(request, self._sessions, eligible)
+        if choice.device >= 0:
+            self._unbind(held)
+            self._bound[request.session] = choice.device, int(graph.generation[choice.device])
+            self._bound.move_to_end(request.session)
+            self._sessions[choice.device] += 1
+            if len(self._bound) > self.params.table_size:
+                self._unbind(self._bound.popitem(last=False)[1])
+        return choice
+
+    def _renew(self, graph: TopologyGraph) -> None:
+        """Follow a fleet that grew, or whose devices were re-created without their sessions."""
+        grown = graph.count - len(self._life)
+        self._life = np.concatenate([self._life, np.zeros(grown, dtype=np.int64)])
+        self._sessions = np.concatenate([self._sessions, np.zeros(grown, dtype=np.int64)])
+        self._sessions[self._life != graph.generation] = 0
+        np.copyto(self._life, graph.generation)
+
+    def _unbind(self, held: tuple[int, int] | None) -> None:
+        if held is not None and self._life[held[0]] == held[1]:
+            self._sessions[held[0]] -= 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,15 +197,13 @@ class PrefixHash(Hashing):
         eligible = graph.eligible(request.model, request.group)
         if not eligible.count:
             return self._none(no_device(eligible))
-        devices = [d for d in eligible.devices if d not in request.tried]
         blocks = -(-self.params.tokens // max(request.block_tokens, 1))
         head = request.block_hashes[: max(1, blocks)]
-        if not head or not devices:
-            return self._least(request, graph, devices, eligible)
+        if not head:
+            return self._least(request, graph.n, eligible)
         key = keyed.bits(self._key, *head)
-        walk = self._ring(graph, eligible, self.params.virtual_nodes).walk(key)
-        cap = self.params.bound * float(graph.n[eligible.index].mean())
-        for device in walk:
-            if device not in request.tried and graph.n[device] <= cap:
+        cap = self.params.bound * in_flight(graph, eligible) / eligible.count
+        for device in self._ring(graph, eligible, self.params.virtual_nodes).walk(key):
+            if graph.n[device] <= cap and device not in request.tried:
                 return self._place(device, eligible.count)
-        return self._least(request, graph, devices, eligible)
+        return self._least(request, graph.n, eligible)

@@ -98,9 +98,12 @@ class EdfWeights(BasePolicy):
 
 @dataclass(frozen=True, slots=True)
 class EnvoyLeastRequestParams:
-    """``bias``: exponent of the load in the effective weight; 0 is plain weighted round robin."""
+    """``bias``: exponent of the load in the effective weight; 0 is plain weighted round robin.
 
-    bias: int = 1
+    A whole exponent is exact; any other goes through a double once, at the put-back.
+    """
+
+    bias: float = 1.0
 
     def __post_init__(self) -> None:
         if self.bias < 0:
@@ -120,8 +123,10 @@ class EnvoyLeastRequest(EdfWeights):
 
     def weight(self, graph: TopologyGraph, device: int) -> Fraction:
         """Return W / (n + 1)^bias."""
-        busy = Fraction(int(graph.n[device]) + 1) ** int(self.params.bias)
-        return super().weight(graph, device) / Fraction(busy)
+        bias: float = self.params.bias
+        busy = int(graph.n[device]) + 1
+        divisor = Fraction(busy ** int(bias)) if bias == int(bias) else Fraction(busy**bias)
+        return super().weight(graph, device) / divisor
 
     def _put_back(self, schedule: _Schedule, graph: TopologyGraph, device: int) -> None:
         # Envoy puts the host back before the request counts on it; so do we

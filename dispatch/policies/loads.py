@@ -165,7 +165,8 @@ class SmgLeastLoad(ScoredPolicy):
 
     Cost = (q * mean prefill + tokens placed since the poll) / throughput + 0.15 k / (1 - k); with
     ``by_speed`` throughput follows the device's share of the mean speed. Signals: queue, kv.
-    Ties: uniform, seeded; unknown queues come last. Source: SGLang gateway least_load (poll 10 s).
+    Ties: uniform, seeded; unknown queues come last, unknown KV counts as full.
+    Source: SGLang gateway least_load (poll 10 s).
     Known failure mode: means hide long prompts in the queue.
     """
 
@@ -182,7 +183,7 @@ class SmgLeastLoad(ScoredPolicy):
         speed = np.full(len(out), p.throughput_tokens_per_s)
         if p.by_speed and (mean := float(graph.speed[eligible.index].mean())) > 0:
             speed *= graph.speed / mean
-        kv = np.minimum(np.nan_to_num(graph.kv_usage, nan=0.0), 1 - 1e-9)
+        kv = np.minimum(np.nan_to_num(graph.kv_usage, nan=1.0), 1 - 1e-9)
         queued = graph.waiting * p.mean_prefill_tokens
         queued = queued + self._credit.up_to(graph.signals["queue"])
         np.divide(queued, np.maximum(speed, 1e-9), out=out)

@@ -6,10 +6,10 @@ from typing import Literal
 import numpy as np
 
 from dispatch import keyed
-from dispatch.fleet import Eligible, Floats
+from dispatch.fleet import Eligible, Floats, Ints
 from dispatch.graph import TopologyGraph
 from dispatch.outcomes import Reason
-from dispatch.policies.scored import ScoredPolicy, no_device
+from dispatch.policies.scored import ScoredPolicy, in_flight, no_device, untried
 from dispatch.policy import BasePolicy, Choice
 from dispatch.prefix_index import PrefixIndex
 from dispatch.registry import register
@@ -31,17 +31,18 @@ class PrefixAware(BasePolicy):
         eligible = graph.eligible(request.model, request.group)
         if not eligible.count:
             return self._none(no_device(eligible))
-        devices = [d for d in eligible.devices if d not in request.tried]
-        if not devices:
+        devices = untried(request, eligible)
+        if not len(devices):
             return self._none(Reason.no_device, eligible.count)
-        matched = self.index.matched(request, graph)
+        found = self.index.matched(request, graph)
+        matched = {d: t for d, t in found.items() if eligible.cells[d] and d not in request.tried}
         device = self.pick(request, graph, devices, matched)
         choice = self._place(device, len(devices))
         choice.cached_tokens = min(matched.get(device, 0), request.prompt_tokens)
         return choice
 
     def pick(
-        self, request: Request, graph: TopologyGraph, devices: list[int], matched: dict[int, int]
+        self, request: Request, graph: TopologyGraph, devices: Ints, matched: dict[int, int]
     ) -> int:
         """Return one of *devices*; *matched* holds the cached prompt tokens of some of them."""
         raise NotImplementedError
@@ -50,10 +51,6 @@ class PrefixAware(BasePolicy):
         """Note what the device is sent."""
         assert self._graph is not None
         self.index.insert(request, device, self._graph)
-
-    def _random(self, request: Request, devices: list[int]) -> int:
-        draw = keyed.uniform(self._key, request.id, request.attempt)
-        return devices[int(draw * len(devices))]
 
 
 _SETS = {"cli": (0.3, 64.0, 1.5), "struct": (0.5, 32.0, 1.1)}
@@ -99,24 +96,35 @@ class CacheAware(PrefixAware):
             default if value is None else value
             for value, default in zip(given, _SETS[p.defaults], strict=True)
         )
+        self._balances_kv = min(p.overload_token_usage, p.balance_token_usage) < 1
 
     def pick(
-        self, request: Request, graph: TopologyGraph, devices: list[int], matched: dict[int, int]
+        self, request: Request, graph: TopologyGraph, devices: Ints, matched: dict[int, int]
     ) -> int:
         """Return by balance first, by match then."""
-        n = {d: int(graph.n[d]) for d in devices}
-        most, least = max(n.values()), min(n.values())
+        n = graph.n[devices]
+        most, least = int(n.max()), int(n.min())
         if most - least > self._abs and most > self._rel * least:
-            return min(devices, key=lambda d: (n[d], int(graph.placed[d]), d))
-        kv = {d: k for d in devices if (k := float(graph.kv_usage[d])) == k}
-        if kv and self._hot(max(kv.values()), min(kv.values())):
-            return min(kv, key=lambda d: (kv[d], n[d], d))
-        known = [d for d in devices if matched.get(d, 0) > self._cache * request.prompt_tokens]
+            return self._idlest(graph, devices, n)
+        kv = graph.kv_usage[devices]
+        if self._balances_kv and not np.isnan(kv).all():
+            coolest = float(np.nanmin(kv))
+            if self._hot(float(np.nanmax(kv)), coolest):
+                tied = devices[kv == coolest]
+                return int(tied[graph.n[tied].argmin()])
+        enough = self._cache * request.prompt_tokens
+        known = [d for d, tokens in matched.items() if tokens > enough]
         if known:
-            return min(known, key=lambda d: (-matched[d], n[d], d))
+            return min(known, key=lambda d: (-matched[d], int(graph.n[d]), d))
         if self.params.on_miss == "smallest_tree":
-            return min(devices, key=lambda d: (self.index.held.get(d, 0), d))
-        return min(devices, key=lambda d: (n[d], int(graph.placed[d]), d))
+            every: list[int] = devices.tolist()
+            return min(every, key=lambda d: (self.index.held.get(d, 0), d))
+        return self._idlest(graph, devices, n)
+
+    def _idlest(self, graph: TopologyGraph, devices: Ints, n: Ints) -> int:
+        """Return the least (n, processed, index)."""
+        tied = devices[n == n.min()]
+        return int(tied[graph.placed[tied].argmin()])
 
     def _hot(self, hottest: float, coolest: float) -> bool:
         p: CacheAwareParams = self.params
@@ -146,57 +154,17 @@ class AibrixPrefix(PrefixAware):
     Params = AibrixPrefixParams
 
     def pick(
-        self, request: Request, graph: TopologyGraph, devices: list[int], matched: dict[int, int]
+        self, request: Request, graph: TopologyGraph, devices: Ints, matched: dict[int, int]
     ) -> int:
         """Return the best match within mean + k sigma, else the least loaded."""
-        n = np.array([int(graph.n[d]) for d in devices], dtype=float)
+        n = graph.n[devices]
         if n.max() - n.min() <= self.params.spread:
             limit = n.mean() + self.params.sigmas * n.std()
-            known = [
-                d for d, load in zip(devices, n, strict=True) if d in matched and load <= limit
-            ]
+            known = [d for d in matched if graph.n[d] <= limit]
             if known:
                 return min(known, key=lambda d: (-matched[d], int(graph.n[d]), d))
-        tied = [d for d, load in zip(devices, n, strict=True) if load == n.min()]
-        return self._random(request, tied)
-
-
-@dataclass(frozen=True, slots=True)
-class LoadAwareParams:
-    """``beta``: what load costs against a full match."""
-
-    beta: float = 1.0
-    index_blocks: int = 1_000_000
-
-
-@register("load_aware")
-class LoadAware(PrefixAware):
-    """Places at the largest m/P - beta * (n - mean n) / max(1, mean n).
-
-    Signals: own books. Ties: uniform, seeded. Source: vLLM production-stack loadaware (#1035).
-    Known failure mode: a small mean makes the load term jump by whole units.
-    """
-
-    Params = LoadAwareParams
-
-    def scores(
-        self, request: Request, graph: TopologyGraph, devices: list[int], matched: dict[int, int]
-    ) -> list[float]:
-        """Return the score of each device."""
-        mean = sum(int(graph.n[d]) for d in devices) / len(devices)
-        prompt, beta = max(request.prompt_tokens, 1), self.params.beta
-        return [
-            matched.get(d, 0) / prompt - beta * (int(graph.n[d]) - mean) / max(1.0, mean)
-            for d in devices
-        ]
-
-    def pick(
-        self, request: Request, graph: TopologyGraph, devices: list[int], matched: dict[int, int]
-    ) -> int:
-        """Return the best score, ties at random."""
-        scores = self.scores(request, graph, devices, matched)
-        best = max(scores)
-        return self._random(request, [d for d, s in zip(devices, scores, strict=True) if s == best])
+        tied = devices[n == n.min()]
+        return int(tied[int(keyed.uniform(self._key, request.id, request.attempt) * len(tied))])
 
 
 class PrefixScored(ScoredPolicy):
@@ -227,3 +195,29 @@ class PrefixScored(ScoredPolicy):
     def cost(self, request: Request, graph: TopologyGraph, eligible: Eligible, out: Floats) -> None:
         """Cost from :attr:`matched` and the graph."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class LoadAwareParams:
+    """``beta``: what load costs against a full match."""
+
+    beta: float = 1.0
+    index_blocks: int = 1_000_000
+
+
+@register("load_aware")
+class LoadAware(PrefixScored):
+    """Places at the largest m/P - beta * (n - mean n) / max(1, mean n).
+
+    Signals: own books. Ties: uniform, seeded. Source: vLLM production-stack loadaware (#1035).
+    Known failure mode: a small mean makes the load term jump by whole units.
+    """
+
+    Params = LoadAwareParams
+
+    def cost(self, request: Request, graph: TopologyGraph, eligible: Eligible, out: Floats) -> None:
+        """Cost = -score."""
+        mean = in_flight(graph, eligible) / eligible.count
+        np.subtract(graph.n, mean, out=out)
+        out *= self.params.beta / max(1.0, mean)
+        out -= self.matched / max(request.prompt_tokens, 1)

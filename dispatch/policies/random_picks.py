@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from dispatch import keyed
 from dispatch.credit import Credit
-from dispatch.fleet import Eligible
+from dispatch.fleet import Eligible, Floats
 from dispatch.graph import TopologyGraph
 from dispatch.outcomes import Reason
 from dispatch.policies.scored import no_device
@@ -75,17 +77,22 @@ class WeightedRandom(Drawing):
     Known failure mode: as random; weights are guesses that nobody revisits.
     """
 
+    def __init__(self, params: object = None, *, seed: int = 0) -> None:
+        super().__init__(params, seed=seed)
+        self._sums: tuple[Eligible | None, Floats] = None, np.empty(0)
+
     def drawn(
         self, request: Request, graph: TopologyGraph, eligible: Eligible, devices: tuple[int, ...]
     ) -> Choice:
         """Return a pick in proportion to the weights."""
-        weights = [float(graph.weight[d]) for d in devices]
-        mark = self.draw(request, 0) * sum(weights)
-        for device, weight in zip(devices, weights, strict=True):
-            mark -= weight
-            if mark < 0:
-                return self._place(device, len(devices))
-        return self._place(devices[-1], len(devices))
+        if request.tried:
+            sums = np.cumsum(graph.weight[list(devices)])
+        else:
+            if self._sums[0] is not eligible:  # a change of weights makes a new one
+                self._sums = eligible, np.cumsum(graph.weight[eligible.index])
+            sums = self._sums[1]
+        at = int(sums.searchsorted(self.draw(request, 0) * sums[-1], side="right"))
+        return self._place(devices[min(at, len(devices) - 1)], len(devices))
 
 
 @register("p2c")

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from dispatch import keyed
-from dispatch.fleet import Bools, Eligible, Floats
+from dispatch.fleet import Bools, Eligible, Floats, Ints
 from dispatch.graph import TopologyGraph
 from dispatch.journal import BEST
 from dispatch.outcomes import Reason
@@ -20,6 +20,18 @@ Ties = Literal["order", "random", "last"]
 def no_device(eligible: Eligible) -> Reason:
     """Return why a class of requests has nowhere to go."""
     return Reason.no_weight if eligible.unweighted else Reason.no_device
+
+
+def untried(request: Request, eligible: Eligible) -> Ints:
+    """Return the eligible devices that no attempt of *request* was sent to yet, in order."""
+    index = eligible.index
+    return index[~np.isin(index, request.tried)] if request.tried else index
+
+
+def in_flight(graph: TopologyGraph, eligible: Eligible) -> int:
+    """Return the requests in flight on all eligible devices."""
+    whole = eligible.count == graph.count
+    return int(graph.n.sum() if whole else graph.n[eligible.index].sum())
 
 
 class ScoredPolicy(BasePolicy):

@@ -16,6 +16,8 @@ from dispatch.policy import Choice
 from dispatch.registry import register
 from dispatch.request import Request
 
+_NUDGE = 1e-9  # what an unknown signal costs beyond the worst that is known
+
 
 @dataclass(frozen=True, slots=True)
 class DynamoParams:
@@ -110,7 +112,8 @@ class Llmd(PrefixScored):
     default: 2 (maxQ - q)/(maxQ - minQ) + 2 (1 - k) + 3 matched/total, queue score 1 if all equal.
     optimized: only devices that hold >= 0.8 of the prompt, unless their best TTFT = tokens in
     flight / 15928 exceeds the others' by 18 s; among them 1 - min(1, tokens / 4194304).
-    load_aware: 0.5 (1 - waiting / 128). An unknown signal scores 0 (there: best, #2822).
+    load_aware: 0.5 (1 - waiting / 128). An unknown signal scores 0 and loses a tie (there: best,
+    #2822).
     Signals: queue, kv. Ties: uniform, seeded. Source: llm-d pkg/epp, max-score picker.
     Known failure mode: the queue score stretches a difference of one request to the whole scale.
     """
@@ -125,8 +128,9 @@ class Llmd(PrefixScored):
             self._optimized(request, graph, eligible, out)
             return
         if p.profile == "load_aware":
-            score = 0.5 * np.clip(1.0 - graph.waiting / p.queue_limit, 0.0, 1.0)
-            np.negative(np.nan_to_num(score, nan=0.0), out=out)
+            np.divide(graph.waiting, p.queue_limit, out=out)
+            np.clip(out, 0.0, 1.0, out=out)
+            np.multiply(out - 1.0, 0.5, out=out)  # NaN: unknown, after all that are known
             return
         waiting = graph.waiting[eligible.index]
         told = waiting[~np.isnan(waiting)]
@@ -137,6 +141,7 @@ class Llmd(PrefixScored):
         prefix = self.matched / max(request.prompt_tokens, 1)
         score = p.queue_weight * queue + p.kv_weight * kv + p.prefix_weight * prefix
         np.negative(score, out=out)
+        out[np.isnan(graph.waiting) | np.isnan(graph.kv_usage)] += _NUDGE
 
     def _optimized(
         self, request: Request, graph: TopologyGraph, eligible: Eligible, out: Floats

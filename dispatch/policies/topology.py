@@ -10,7 +10,7 @@ from dispatch.fleet import Bools, Cells, Eligible, Floats, cells
 from dispatch.graph import TopologyGraph
 from dispatch.journal import BEST
 from dispatch.outcomes import Reason
-from dispatch.policies.scored import no_device
+from dispatch.policies.scored import UNKNOWN_COST, no_device
 from dispatch.policy import BasePolicy, Choice
 from dispatch.registry import register
 from dispatch.request import Request
@@ -52,7 +52,7 @@ class Topology(BasePolicy):
     then the lowest PCIe use (1e-6), then the larger block, then configuration order. Weighted:
     argmin block_weight*(1 - B/max B) + ring_weight*ring/ring_scale_s + pcie_weight*pcie.
     Nothing fits: held; fits no device ever: too_large. Unknown memory is used after all known.
-    Signals: memory (or KV blocks), ring, PCIe, health. Source: claims.md, "What made it deletable".
+    Signals: memory (or KV blocks), ring, PCIe, health. Source: ours; the policy under test here.
     Known failure mode: blind to queues and prefix caches; chases the largest card of a mixed fleet
     until its room falls to that of the next.
     """
@@ -65,10 +65,13 @@ class Topology(BasePolicy):
         self._p: TopologyParams = self.params
         self._keep = 1.0 - self._p.b_bin_ratio
         self._weighted = self._p.mode == "weighted"
-        self._room: Floats = np.empty(0)
-        self._key: Floats = np.empty(0)
-        self._mask: Bools = np.empty(0, dtype=bool)
         self._least = np.zeros(())  # an array of one: numpy need not convert a number each time
+        self._scratch(0)
+
+    def _scratch(self, count: int) -> None:
+        """Make the columns that decisions work in, so that none of them allocates any."""
+        self._room, self._key, self._need = np.empty(count), np.empty(count), np.empty(count)
+        self._mask: Bools = np.empty(count, dtype=bool)
         self._room_at, self._key_at = cells(self._room), cells(self._key)
 
     def choose(self, request: Request, graph: TopologyGraph, now_s: float) -> Choice:
@@ -76,19 +79,28 @@ class Topology(BasePolicy):
         eligible = graph.eligible(request.model, request.group)
         if not eligible.count:
             return self._none(no_device(eligible))
-        if not eligible.uniform or self._weighted:
+        if self._weighted:
             return self._by_columns(request, graph, eligible)
-        need = eligible.need_bytes(request)
-        if graph.count > SMALL:
-            return self._by_arrays(request, graph, eligible, need)
+        if graph.count <= SMALL:
+            return self._by_loop(request, graph, eligible)
+        if eligible.uniform:
+            return self._by_arrays(request, graph, eligible)
+        return self._by_columns(request, graph, eligible)
+
+    def _by_loop(self, request: Request, graph: TopologyGraph, eligible: Eligible) -> Choice:
+        """Choose one by one: for small fleets."""
         rooms: list[float] = graph.room.tolist()
         for device in eligible.excluded:
             rooms[device] = NOWHERE
         for device in request.tried:
             rooms[device] = NOWHERE
+        if eligible.uniform:
+            need = eligible.need_bytes(request)
+        else:
+            need = self._unfit(request, graph, eligible, rooms)
         most = max(rooms)
         if most < need or most < 0.0:
-            return self._nothing_fits(request, graph, eligible, need, most)
+            return self._nothing_fits(request, graph, eligible)
         least = most * self._keep
         if least < need:
             least = need
@@ -99,32 +111,40 @@ class Topology(BasePolicy):
                 link = links[device]
                 if pick < 0 or link < pick_link or (link == pick_link and room > pick_room):
                     pick, pick_link, pick_room = device, link, room
-        choice = self._choice
-        choice.device = pick
-        choice.reason = _PLACED
-        choice.candidates = eligible.count
-        choice.need_bytes = need
         order = sorted(range(len(rooms)), key=rooms.__getitem__, reverse=True)[:BEST]
         if order[0] != pick:
             if pick in order:
                 order.remove(pick)
             order.insert(0, pick)
+            del order[BEST:]
         if rooms[order[-1]] < 0.0:
             order = [device for device in order if rooms[device] >= 0.0]
-        choice.best = order
-        choice.scores = [rooms[device] for device in order]
+        return self._chosen(order, [rooms[device] for device in order], eligible, need)
+
+    def _unfit(
+        self, request: Request, graph: TopologyGraph, eligible: Eligible, rooms: list[float]
+    ) -> float:
+        """Rule out the *rooms* that are too small for what *request* needs just there."""
+        for device in eligible.devices:
+            if rooms[device] < graph.devices[device].need_bytes(request):
+                rooms[device] = NOWHERE
+        return 0.0
+
+    def _chosen(
+        self, best: list[int], scores: list[float], eligible: Eligible, need: float
+    ) -> Choice:
+        choice = self._choice
+        choice.device = best[0]
+        choice.reason = _PLACED
+        choice.candidates = eligible.count
+        choice.need_bytes = need if eligible.uniform else -1.0
+        choice.best, choice.scores = best, scores
         return choice
 
-    def _scratch(self, count: int) -> None:
-        if len(self._room) != count:
-            self._room, self._key = np.empty(count), np.empty(count)
-            self._mask = np.empty(count, dtype=bool)
-            self._room_at, self._key_at = cells(self._room), cells(self._key)
-
     def _rooms(self, request: Request, graph: TopologyGraph, eligible: Eligible) -> Floats:
-        """Return the rooms of this class; the graph's own column where nothing is excluded."""
-        if eligible.outside is None and not request.tried:
-            return graph.room
+        """Return a scratch column of the rooms of this class."""
+        if len(self._room) != graph.count:
+            self._scratch(graph.count)
         rooms = self._room
         if eligible.outside is None:
             np.copyto(rooms, graph.room)
@@ -134,109 +154,104 @@ class Topology(BasePolicy):
             rooms[device] = NOWHERE
         return rooms
 
-    def _by_arrays(
-        self, request: Request, graph: TopologyGraph, eligible: Eligible, need: float
-    ) -> Choice:
-        self._scratch(graph.count)
-        rooms, mask, key = self._rooms(request, graph, eligible), self._mask, self._key
-        left = self._room
-        if left is not rooms:
-            np.copyto(left, rooms)
-        most = self._room_at[int(left.argmax())]
+    def _by_arrays(self, request: Request, graph: TopologyGraph, eligible: Eligible) -> Choice:
+        """Choose by whole columns where a request needs the same on every device."""
+        rooms = self._rooms(request, graph, eligible)
+        mask, key, key_at = self._mask, self._key, self._key_at
+        need = eligible.need_bytes(request)
+        most = self._room_at[int(rooms.argmax())]
         if most < need or most < 0.0:
-            return self._nothing_fits(request, graph, eligible, need, most)
+            return self._nothing_fits(request, graph, eligible)
         least = most * self._keep
         self._least[()] = least if least > need else need
-        np.less(left, self._least, mask)
+        np.less(rooms, self._least, mask)
         np.copyto(key, graph.link)
         np.putmask(key, mask, np.inf)
         pick = int(key.argmin())
-        link = self._key_at[pick]
-        self._key_at[pick] = np.inf
-        if self._key_at[int(key.argmin())] == link:  # equal links: the larger block
-            self._key_at[pick] = link
-            np.not_equal(key, link, mask)
-            np.copyto(key, left)
-            np.putmask(key, mask, NOWHERE)
-            pick = int(key.argmax())
-        choice = self._choice
-        choice.device = pick
-        choice.reason = _PLACED
-        choice.candidates = eligible.count
-        choice.need_bytes = need
-        choice.best, choice.scores = _largest(left, self._room_at, pick)
-        return choice
+        link = key_at[pick]
+        key_at[pick] = np.inf
+        if key_at[int(key.argmin())] == link:  # equal links: the larger block
+            key_at[pick] = link
+            pick = self._largest_of(link, rooms)
+        best, scores = _largest(rooms, self._room_at, pick)
+        return self._chosen(best, scores, eligible, need)
+
+    def _largest_of(self, least: float, tie: Floats) -> int:
+        """Return the device of the largest *tie* among those whose key is *least*."""
+        key, mask = self._key, self._mask
+        np.not_equal(key, least, mask)
+        np.copyto(key, tie)
+        np.putmask(key, mask, NOWHERE)
+        return int(key.argmax())
 
     def _by_columns(self, request: Request, graph: TopologyGraph, eligible: Eligible) -> Choice:
-        """The same for classes whose devices need different bytes, and for weighted sums."""
-        self._scratch(graph.count)
-        rooms = self._rooms(request, graph, eligible).copy()
-        need = np.array([d.need_bytes(request) for d in graph.devices])
-        fits = (rooms >= need) & (rooms >= 0)
-        if not fits.any():
-            least = float(need[eligible.index].min())
-            capacity = max(graph.devices[i].capacity_bytes - need[i] for i in eligible.devices)
-            return self._nothing_fits(
-                request, graph, eligible, least, float(rooms.max()), ever=capacity >= 0
-            )
-        rooms[~fits] = NOWHERE
-        cost, tie = self._keys(graph, rooms, float(rooms.max()))
-        cost = np.where(fits, cost, np.inf)
-        pick = int(np.where(cost == cost.min(), tie, NOWHERE).argmax())
-        choice = self._place(pick, eligible.count)
-        choice.best, choice.scores = _largest(rooms, cells(rooms), pick)
-        return choice
+        """Choose by whole columns: where devices need unlike bytes, and for weighted sums."""
+        rooms = self._rooms(request, graph, eligible)
+        graph.need_column(request, self._need)
+        np.less(rooms, self._need, self._mask)
+        np.putmask(rooms, self._mask, NOWHERE)
+        most = self._room_at[int(rooms.argmax())]
+        if most < 0.0:
+            return self._nothing_fits(request, graph, eligible)
+        self._measure(graph, rooms, most)
+        least = self._key_at[int(self._key.argmin())]
+        pick = self._largest_of(least, self._tie(graph, rooms))
+        best, scores = _largest(rooms, self._room_at, pick)
+        return self._chosen(best, scores, eligible, -1.0)
 
-    def _links(self, graph: TopologyGraph) -> Floats:
-        """Return the order of the devices by their links."""
-        return graph.link
-
-    def _keys(self, graph: TopologyGraph, rooms: Floats, most: float) -> tuple[Floats, Floats]:
-        """Return what to minimise, and what to maximise among equals."""
+    def _measure(self, graph: TopologyGraph, rooms: Floats, most: float) -> None:
+        """Write what to minimise into the key, infinite where *rooms* holds NOWHERE."""
         if self._weighted:
-            return self._cost(graph, rooms, most), rooms
-        return np.where(rooms >= most * self._keep, self._links(graph), np.inf), rooms
+            self._weigh(graph, rooms, most)
+            return
+        np.less(rooms, most * self._keep, self._mask)
+        self._links(graph, self._key)
+        np.putmask(self._key, self._mask, np.inf)
 
-    def _cost(self, graph: TopologyGraph, rooms: Floats, most: float) -> Floats:
-        p = self._p
-        ring = np.where(graph.ringless, 0.0, graph.ring) / p.ring_scale_s
-        blocks = 1.0 - rooms / most if most > 0 else np.zeros(len(rooms))
-        cost = p.block_weight * np.where(np.isinf(blocks), 1.0, blocks)
+    def _links(self, graph: TopologyGraph, out: Floats) -> None:
+        """Write the order of the devices by their links."""
+        np.copyto(out, graph.link)
+
+    def _tie(self, graph: TopologyGraph, rooms: Floats) -> Floats:
+        """Return what the larger of wins among devices of equal key."""
+        return rooms
+
+    def _weigh(self, graph: TopologyGraph, rooms: Floats, most: float) -> None:
+        """Write the weighted sum of the class docstring; an unknown link comes after all known."""
+        p, cost, part, mask = self._p, self._key, self._need, self._mask
+        cost.fill(0.0)
+        if p.block_weight and most > 0:
+            np.multiply(rooms, -p.block_weight / most, out=cost)
+            np.add(cost, p.block_weight, out=cost)
         if p.ring_weight:
-            cost = cost + p.ring_weight * ring
+            np.multiply(graph.ring, p.ring_weight / p.ring_scale_s, out=part)
+            np.putmask(part, graph.ringless, 0.0)
+            np.add(cost, part, out=cost)
         if p.pcie_weight:
-            cost = cost + p.pcie_weight * graph.pcie
-        unknown = np.isnan(cost)
-        cost[unknown] = 1e300
-        return np.asarray(cost)
+            np.multiply(graph.pcie, p.pcie_weight, out=part)
+            np.add(cost, part, out=cost)
+        np.isnan(cost, out=mask)
+        np.putmask(cost, mask, UNKNOWN_COST)
+        np.less(rooms, 0.0, mask)
+        np.putmask(cost, mask, np.inf)
 
-    def _nothing_fits(
-        self,
-        request: Request,
-        graph: TopologyGraph,
-        eligible: Eligible,
-        need: float,
-        most: float,
-        ever: bool | None = None,
-    ) -> Choice:
+    def _nothing_fits(self, request: Request, graph: TopologyGraph, eligible: Eligible) -> Choice:
         """Fall back on devices of unknown memory; else say whether waiting can help."""
-        if ever is None:
-            ever = need <= eligible.capacity_bytes
-        if not ever:
+        rooms = self._rooms(request, graph, eligible)
+        graph.need_column(request, self._need)
+        could = self._mask
+        np.less_equal(self._need, graph.capacity_bytes, could)
+        np.logical_and(could, eligible.mask, could)
+        if not could.any():
             return self._none(Reason.too_large, eligible.count)
         if self._p.unknown == "last":
-            rooms = self._rooms_plain(request, graph, eligible)
-            unknown = np.flatnonzero(rooms == UNKNOWN)
+            unknown = np.flatnonzero(could & (rooms == UNKNOWN))
             if len(unknown):
                 pick = int(unknown[graph.n[unknown].argmin()])
                 return self._place(pick, eligible.count)
-        if most == NOWHERE:
+        if self._room_at[int(rooms.argmax())] == NOWHERE:
             return self._none(Reason.no_device, eligible.count)
         return self._none(Reason.held, eligible.count)
-
-    def _rooms_plain(self, request: Request, graph: TopologyGraph, eligible: Eligible) -> Floats:
-        self._scratch(graph.count)
-        return self._rooms(request, graph, eligible)
 
 
 def _largest(rooms: Floats, at: Cells, pick: int) -> tuple[list[int], list[float]]:

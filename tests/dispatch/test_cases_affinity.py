@@ -27,8 +27,9 @@ def test_a_full_match_does_not_outweigh_a_crowd() -> None:
     world.policy.index.insert(request, 0, world.graph)
     for i, load in enumerate((12, 4, 0, 0)):
         world.graph.n[i] = load
-    matched = world.policy.index.matched(request, world.graph)
-    assert world.policy.scores(request, world.graph, [0, 1, 2, 3], matched) == [-1, 0, 1, 1]
+    choice = world.policy.choose(request, world.graph, 0.0)
+    costs = dict(zip(choice.best, choice.scores, strict=True))
+    assert [-costs[i] for i in range(4)] == [-1, 0, 1, 1]
     assert world.dispatcher.submit(request).device in (2, 3)
 
 
