@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from scenarios.plan.fleets import Counts, scaled, slowed
 from scenarios.plan.search import Fleets, Mix, Search, Trial, Tried, evaluate
+from scenarios.plan.trust import trust
 from scenarios.schema import Scenario
 
 TORNADO: Final[Mapping[str, tuple[str, float, float]]] = {
@@ -66,6 +67,9 @@ class Answer:
     n_minus_1: dict[str, Tried] = field(default_factory=dict)
     tornado: dict[str, tuple[Tried, Tried]] = field(default_factory=dict)
     tornado_base: Tried | None = None
+    error: float = 0.0
+    """By how much iterations may be slower or faster than modelled, a ratio; *trust* in words."""
+    trust: str = ""
     calibration: dict[str, Counts | None] = field(default_factory=dict)
 
     @property
@@ -91,17 +95,20 @@ def broken(tried: Tried, scenario: Scenario) -> tuple[Broken, ...]:
     return tuple(sorted(found, key=lambda b: (-b.ratio, b.key)))
 
 
-def answer(search: Search, *, deep: bool = True, error: float | None = None) -> Answer:
+def answer(search: Search, *, deep: bool = True) -> Answer:
     """Return the answer for one arm.
 
-    *deep* adds headroom, N-1, the tornado and the fleets at plus and minus the calibration *error*
-    (a ratio of iteration times).
+    *deep* adds headroom, N-1, the tornado and the fleets at plus and minus the calibration error.
     """
     kinds, most = search.kinds, search.most
     family = Fleets(kinds, None, most)
     fleet = search.smallest(family)
     alone = [_alone(search, kind) for kind in range(len(kinds.names))]
-    found = Answer(search.arm.name, search, fleet, _mix(search, alone, fleet))
+    known = trust(search.scenario, search.arm)
+    found = Answer(
+        search.arm.name, search, fleet, _mix(search, alone, fleet), error=known.error,
+        trust=known.text,
+    )  # fmt: skip
     if fleet is not None and sum(fleet.counts) > 1:
         found.mix_below = search.full(family(sum(fleet.counts) - 1))
     best = found.best
@@ -116,8 +123,7 @@ def answer(search: Search, *, deep: bool = True, error: float | None = None) -> 
     found.above = search.full(like(size + 1)) if size < most else None
     if deep:
         _sensitivity(found, search, best)
-        if error is not None:
-            _at_error(found, search, like, size, error)
+        _at_error(found, search, like, size, known.error)
     return found
 
 
@@ -255,6 +261,7 @@ def as_dict(found: Answer) -> dict[str, Any]:
             title: {"low": fleet(low), "high": fleet(high)}
             for title, (low, high) in found.tornado.items()
         },
+        "calibration_error": found.error,
         "calibration": {
             label: None if counts is None else dict(zip(kinds.names, counts, strict=True))
             for label, counts in found.calibration.items()

@@ -7,67 +7,22 @@ from typing import TYPE_CHECKING
 from reports import draw
 from reports.document import Banner, Block, Document, Paragraph, Plot, Section, Table, Tile
 from reports.numbers import number
-from reports.student import binomial_bounds
-from scenarios.plan.answer import Answer, broken, pareto
+from scenarios.plan.answer import Answer, pareto
 from scenarios.plan.search import Tried
-from scenarios.schema import Scenario
+from scenarios.plan.words import beside, chance, goal, sentence, verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def sentence(found: Answer) -> str:
-    """Say the answer of one arm in one sentence."""
-    kinds, best = found.search.kinds, found.best
-    goal = _goal(found.search.scenario)
-    if best is None:
-        return (
-            f"With {found.arm}, no fleet of up to {found.search.most} replicas holds {goal}: "
-            f"{_nearest(found)}"
-        )
-    price = number(kinds.cost(best.counts), 4)
-    text = (
-        f"With {found.arm}, {kinds.text(best.counts)} is the cheapest fleet found that holds "
-        f"{goal}, at {price} $/h ({number(found.usd_per_million_tokens(best))} $ per million "
-        f"output tokens)"
-    )
-    if found.fleet is not None and found.fleet is not best:
-        text += f"; in the scenario's mix it takes {kinds.text(found.fleet.counts)}"
-    return text + "."
-
-
-def _goal(scenario: Scenario) -> str:
-    limits = {k: v for k, v in scenario.slo.model_dump().items() if v is not None}
-    return ", ".join(f"{key} <= {limit:g}" for key, limit in limits.items())
-
-
-def _nearest(found: Answer) -> str:
-    """Name the binding SLO and the nearest point at which the largest fleet would do."""
-    if not found.binding:
-        return "its cells failed."
-    fleet = found.search.kinds.text(found.largest.counts) if found.largest else "that fleet"
-    if all(math.isfinite(b.value) for b in found.binding):
-        point = ", ".join(f"{b.key} <= {b.value:.4g}" for b in found.binding)
-        return f"{found.binding[0].text()}; the nearest feasible point is {point} on {fleet}."
-    if found.load:
-        return (
-            f"{found.binding[0].text()}; the nearest feasible point is {100 * found.load:.0f} % of "
-            f"this load on {fleet}."
-        )
-    return (
-        f"{found.binding[0].text()}, and a tenth of this load on {fleet} does not help: more "
-        "replicas of this mix or less load will not do, another policy, engine or GPU may."
-    )
-
-
-def document(answers: Sequence[Answer], calibration: str) -> Document:
+def document(answers: Sequence[Answer]) -> Document:
     """Return the report of a plan over one or more arms."""
     scenario = answers[0].search.scenario
     top = Section("plan", "The answer")
-    top.add(_banner(answers), _summary(answers), Paragraph(calibration, "note"))
+    top.add(_banner(answers), _summary(answers))
     sections = [top, *(_arm(found) for found in answers)]
     title = f"Plan: {scenario.title or scenario.name}"
-    return Document(title, f"SLOs by offered requests: {_goal(scenario)}", sections)
+    return Document(title, f"SLOs by offered requests: {goal(scenario)}", sections)
 
 
 def _banner(answers: Sequence[Answer]) -> Banner:
@@ -94,7 +49,6 @@ def _price(found: Answer) -> float:
 def _summary(answers: Sequence[Answer]) -> Table:
     rows = []
     for found in answers:
-        scenario = found.search.scenario
         for what, tried in (
             ("smallest in the scenario's mix", found.fleet),
             ("cheapest mix", found.mix.found),
@@ -108,7 +62,7 @@ def _summary(answers: Sequence[Answer]) -> Table:
             ("the largest tried", found.largest),
         ):
             if tried is not None and (what[-3:] != "mix" or found.fleet is not found.best):
-                why = "; ".join(b.text() for b in broken(tried, scenario)) or "holds"
+                why = verdict(found, tried)
                 rows.append(_fleet_row(found, f"{what}: {why}", tried))
     head = ("arm", "what", "fleet", "$/h", "$ per 1M output tokens", "holds in replicates")
     return Table("Fleets", head, rows, frozenset({0, 1, 2}))
@@ -127,14 +81,6 @@ def _fleet_row(found: Answer, what: str, tried: Tried) -> tuple[str, ...]:
     )
 
 
-def chance(tried: Tried) -> str:
-    """Write the share of replicates that hold, with its exact 95 % bounds."""
-    n = len(tried.held)
-    good = round(tried.probability * n)
-    low, high = binomial_bounds(good, n, 0.95)
-    return f"{good} of {n} ({100 * low:.0f} to {100 * high:.0f} %)"
-
-
 def _arm(found: Answer) -> Section:
     section = Section(f"arm-{found.arm}", f"Arm {found.arm}")
     section.add(Paragraph(sentence(found), "lead"), *_notes(found))
@@ -149,40 +95,18 @@ def _arm(found: Answer) -> Section:
 
 
 def _notes(found: Answer) -> list[Block]:
-    kinds = found.search.kinds
-    notes: list[Block] = []
-    if found.headroom is not None:
-        more = " or more" if found.headroom_open else ""
-        notes.append(
-            Paragraph(
-                f"Headroom: the cheapest fleet found holds up to **x {found.headroom:.2f}"
-                f"{more}** of this load, as far as scouting sees."
-            )
-        )
+    notes: list[Block] = [Paragraph(text) for text in beside(found)]
     if found.mix.tried:
         cut = ", where the search was cut off" if found.mix.cut else ""
         notes.append(Paragraph(f"{found.mix.tried} mixes of kinds were run{cut}.", "note"))
-    if found.above is not None and not found.above.feasible:
-        notes.append(
-            Paragraph(
-                "One replica more does not hold in every replicate: near its border feasibility "
-                f"is no step ({kinds.text(found.above.counts)}: "
-                f"{chance(found.above)} of replicates).",
-                "warn",
-            )
-        )
-    for label, counts in found.calibration.items():
-        text = kinds.text(counts) if counts else "no fleet within bounds"
-        notes.append(Paragraph(f"If iterations are {label} by the calibration error: {text}."))
+    notes.append(Paragraph(found.trust, "note"))
     return notes
 
 
 def _failures(found: Answer) -> Table:
-    scenario = found.search.scenario
     rows = []
     for name, tried in found.n_minus_1.items():
-        broke = "; ".join(b.text() for b in broken(tried, scenario))
-        rows.append((f"one {name} fewer", chance(tried), broke or "holds"))
+        rows.append((f"one {name} fewer", chance(tried), verdict(found, tried)))
     return Table("N−1", ("lost", "holds in replicates", "what breaks"), rows, frozenset({0, 2}))
 
 

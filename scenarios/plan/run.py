@@ -35,24 +35,18 @@ def chosen(
 
 def plan_arms(
     scenario: Scenario, sweep: Sweep, *, most: int, deep: bool = True, quiet: bool = False
-) -> tuple[list[Answer], str]:
-    """Return the answer of every arm, and what is known of the model's error, in words."""
+) -> list[Answer]:
+    """Return the answer of every arm."""
     if most < 1:
         raise InputError.at("--most", f"found {most}", "expected 1 or more")
-    error, text = calibration_error()
     answers: list[Answer] = []
     notes: list[str] = []
     with progress.show(f"plan {scenario.name}", 0, "cells", quiet) as sweep.shared:
         for arm in scenario.arms:
-            answers.append(answer(Search(scenario, arm, sweep, most), deep=deep, error=error))
+            answers.append(answer(Search(scenario, arm, sweep, most), deep=deep))
             best = answers[-1].best
             found = answers[-1].search.kinds.text(best.counts) if best else "no fleet"
             notes.append(f"{arm.name}: {found}")
             sweep.shared.note("; ".join(notes))
     sweep.shared = None
-    return answers, text
-
-
-def calibration_error() -> tuple[float | None, str]:
-    """Return the cost model's stated error as a ratio of iteration times, and a sentence on it."""
-    return None, "Uncalibrated: run `zerolayer live validate` on your hardware for an error."
+    return answers

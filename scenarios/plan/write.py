@@ -14,16 +14,14 @@ from scenarios.plan.report import document
 from scenarios.schema import Scenario
 
 
-def write(
-    target: Path, scenario: Scenario, answers: Sequence[Answer], calibration: str, force: bool
-) -> None:
+def write(target: Path, scenario: Scenario, answers: Sequence[Answer], force: bool) -> None:
     """Write plan.json, report.html, report.md and manifest.json."""
     started_at = manifest.now()
     with whole(target, force) as place:
-        figures = {"answers": [as_dict(found) for found in answers], "calibration": calibration}
+        figures = {"answers": [as_dict(found) for found in answers]}
         text = json.dumps(_plain(figures), indent=1, sort_keys=True, allow_nan=False)
         (place / "plan.json").write_text(text + "\n", encoding="utf-8")
-        content = document(answers, calibration)
+        content = document(answers)
         footer = "Made by zerolayer plan; times are in `manifest.json` only."
         (place / "report.html").write_text(html.render(content, footer), encoding="utf-8")
         (place / "report.md").write_text(markdown.render(content, footer), encoding="utf-8")

@@ -6,12 +6,15 @@ from pathlib import Path
 import pytest
 
 from dispatch.errors import InputError
+from dispatch.hardware.calibration import Calibration, Fit
 from scenarios.load import load
 from scenarios.plan.answer import answer, as_dict
 from scenarios.plan.fleets import Kinds, equip, scaled
-from scenarios.plan.report import document, sentence
+from scenarios.plan.report import document
 from scenarios.plan.run import chosen
 from scenarios.plan.search import Search, Trial, evaluate
+from scenarios.plan.trust import stated_error, trust
+from scenarios.plan.words import beside, sentence
 from scenarios.plan.write import write
 from scenarios.schema import SloConfig
 from scenarios.store import Store
@@ -114,16 +117,20 @@ def test_too_few_requests_for_a_p99_are_told(sweep: Sweep, tmp_path: Path) -> No
 
 
 def test_a_plan_in_depth_is_written_the_same_twice(search: Search, tmp_path: Path) -> None:
-    found = answer(search, error=0.1)
+    found = answer(search)
     assert found.headroom is not None
     assert found.n_minus_1
     assert set(found.calibration) == {"slower", "faster"}
+    assert found.error > 0
+    said_beside = " ".join(beside(found))
+    for word in ("Holds in", "One replica fewer", "Headroom", "N-1", "slower", "faster"):
+        assert word in said_beside
     said = as_dict(found)
     assert said["smallest_in_mix"]["probability"] == 1.0
-    text = [document([found], "uncalibrated") for _ in range(2)]
+    text = [document([found]) for _ in range(2)]
     assert text[0].title == text[1].title
     for name in ("one", "two"):
-        write(tmp_path / name, search.scenario, [found], "uncalibrated", force=False)
+        write(tmp_path / name, search.scenario, [found], force=False)
     one, two = ((tmp_path / name / "report.html").read_bytes() for name in ("one", "two"))
     assert one == two
 
@@ -139,3 +146,35 @@ def test_a_plan_without_an_objective_is_refused(sweep: Sweep, tmp_path: Path) ->
     scenario = load(path, ["slo.ttft_p99_s=none", "slo.oom_rate=none"])
     with pytest.raises(InputError, match="no objective"):
         Search(scenario, scenario.arms[0], sweep, most=2)
+
+
+def constants(assumed: tuple[str, ...] = (), **fits: Fit) -> Calibration:
+    return Calibration("X", "eager-2023", "three_stage", fits=fits, assumed=assumed)
+
+
+def test_the_error_of_whole_iterations_on_a_gpu_that_was_left_out_judges_first() -> None:
+    host = Fit(held_out_error=0.01, left_out={"prompt": 0.09, "token": 0.04})
+    gemm = Fit(held_out_error=0.2)
+    assert stated_error(constants(host=host, gemm=gemm), tp=1) == 0.09
+
+
+def test_else_the_worst_operator_on_rows_that_the_fit_did_not_see() -> None:
+    fits = {"gemm": Fit(median_error=0.01, held_out_error=0.05), "host": Fit(median_error=0.03)}
+    assert stated_error(constants(**fits), tp=1) == 0.05
+
+
+@pytest.mark.parametrize(("assumed", "tp", "known"), [
+    (("gemm",), 1, False), (("collective",), 4, False), (("collective",), 1, True),
+])  # fmt: skip
+def test_constants_that_were_assumed_state_no_error(
+    assumed: tuple[str, ...], tp: int, known: bool
+) -> None:
+    error = stated_error(constants(assumed, host=Fit(held_out_error=0.02)), tp)
+    assert (error == error) is known
+
+
+def test_the_trust_in_an_arm_names_its_gpus() -> None:
+    scenario = load("migration-2023q3")
+    found = trust(scenario, scenario.arms[0])
+    assert 0 < found.error < 1
+    assert all(name in found.text for name in ("V100-32G", "A100-40G", "A100-80G"))

@@ -53,8 +53,8 @@ def plan(
     from scenarios.cluster import executor
     from scenarios.folder import check_target
     from scenarios.plan.answer import as_dict
-    from scenarios.plan.report import sentence
     from scenarios.plan.run import chosen, plan_arms
+    from scenarios.plan.words import beside, sentence
     from scenarios.plan.write import write
     from scenarios.store import Store
     from scenarios.sweep import Sweep
@@ -67,15 +67,16 @@ def plan(
         executor(cluster) as make,
         Sweep(jobs, store=Store(cache), make_executor=make, quiet=quiet) as sweep,
     ):
-        answers, calibration = plan_arms(whole, sweep, most=most, deep=deep, quiet=quiet)
+        answers = plan_arms(whole, sweep, most=most, deep=deep, quiet=quiet)
     if output is not None:
-        write(output, whole, answers, calibration, force)
+        write(output, whole, answers, force)
     if json:
-        print_json({"answers": [as_dict(found) for found in answers], "calibration": calibration})
+        print_json({"answers": [as_dict(found) for found in answers]})
     else:
         for found in answers:
             print(sentence(found))
-        print(calibration)
+            for text in (*beside(found), found.trust):
+                print(f"  {text}")
         if output is not None:
             print(f"report: {output / 'report.html'}")
     return 0 if any(found.best is not None for found in answers) else 1
