@@ -75,8 +75,13 @@ def to_annotations(result: GateResult) -> str:
         if check.verdict is Verdict.passed:
             continue
         level = "error" if check.verdict is Verdict.regression else "warning"
-        title = _escape(f"{check.name} {MARK[check.verdict]}", property_=True)
-        lines.append(f"::{level} title={title}::{_escape(check.detail)}")
+        if math.isnan(check.estimate):
+            title, text = f"{check.name} {MARK[check.verdict]}", check.detail
+        else:
+            title = f"{check.name} {check.detail}"
+            ends = " → ".join(_value(v, check.unit) for v in (check.base, check.head))
+            text = f"{MARK[check.verdict]}: {ends}" if check.unit else MARK[check.verdict]
+        lines.append(f"::{level} title={_escape(title, property_=True)}::{_escape(text)}")
     return "\n".join(lines) + ("\n" if lines else "")
 
 

@@ -91,6 +91,14 @@ def test_annotations_name_only_what_did_not_pass_and_are_escaped() -> None:
     )
 
 
+def test_the_title_of_a_timed_annotation_carries_the_change() -> None:
+    check = judge("decision p99", [10_000.0] * PAIRS, [11_000.0] * PAIRS)
+    assert render.to_annotations(GateResult([check])) == (
+        "::error title=decision p99 +10.0 %25 [+10.0 %25%2C +10.0 %25]"
+        "::REGRESSION: 10.00 µs → 11.00 µs\n"
+    )
+
+
 def test_the_summary_is_a_table_with_a_row_a_check() -> None:
     text = render.to_markdown(result(Verdict.passed, Verdict.inconclusive))
     assert text.count("\n| 2 |") == 2
