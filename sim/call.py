@@ -5,6 +5,7 @@ import math
 from dispatch.legacy import Translated
 from dispatch.outcomes import Outcome, RootCause
 from dispatch.request import Request
+from sim.network import Transfer
 from sim.sequence import Sequence
 
 NAN = math.nan
@@ -15,9 +16,9 @@ class Call:
 
     __slots__ = (
         "arrival_ns", "arrival_s", "attempt_ns", "attempts", "cached", "cause", "device",
-        "end_ns", "first_ns", "fitting", "handled_ns", "held", "oom_events", "outcome", "output",
-        "preemptions", "request", "ring_hurt", "row", "rule", "sequence", "service_ns",
-        "slow_client", "started_ns", "taken_ns", "wait_ns", "wasted_ns",
+        "end_ns", "first_ns", "fitting", "handed", "handled_ns", "held", "oom_events", "outcome",
+        "output", "preemptions", "request", "row", "rule", "sequence", "service_ns", "slow_client",
+        "started_ns", "taken_ns", "transfer", "wait_ns", "wasted_ns",
     )  # fmt: skip
 
     def __init__(self, row: int, arrival_ns: int, arrival_s: float, output: int, request: Request):
@@ -42,7 +43,9 @@ class Call:
         self.preemptions = 0
         self.cached = 0
         self.held = False
-        self.slow_client = 1.0
+        self.slow_client = 1.0  # how many times slower than its tokens come the client reads
+        self.handed = False  # its prefill is done, on another replica
+        self.transfer: Transfer | None = None
         self.sequence: Sequence | None = None
         self.rule: Translated | None = None
         self.outcome = Outcome.in_flight

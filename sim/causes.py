@@ -6,9 +6,10 @@ from dispatch.outcomes import RootCause
 from sim.call import Call
 from sim.engine import Engine
 from sim.memory import ContiguousKv
-from sim.sequence import WAITING, Sequence
+from sim.sequence import GONE, WAITING, Sequence
 
 if TYPE_CHECKING:
+    from sim.fleet import Replica
     from sim.world import World
 
 
@@ -54,7 +55,9 @@ def of_timeout(world: "World", call: Call, now: int) -> RootCause:
         return RootCause.fleet_full
     sequence = call.sequence
     if sequence is None:
-        return RootCause.router
+        return RootCause.pcie if call.handed else RootCause.router
+    if sequence.state == GONE and call.slow_client > 1.0:
+        return RootCause.client  # all tokens are out, and not read
     if call.wait_ns + call.service_ns > total // 2:
         return RootCause.router
     replica = world.replicas[call.device]
@@ -62,4 +65,21 @@ def of_timeout(world: "World", call: Call, now: int) -> RootCause:
         return RootCause.queue
     if call.started_ns - call.handled_ns > total // 2:
         return RootCause.queue
-    return world.blame(replica, call, now)
+    return of_service(world, replica, call, now)
+
+
+def of_service(world: "World", replica: "Replica", call: Call, now: int) -> RootCause:
+    """Return why the run of *call* on *replica* took too long.
+
+    A link is to blame where it was slow for most of the run and made iterations longer by more
+    than a tenth; a replica that was slow in all is a fault; else it is the load.
+    """
+    middle = (call.started_ns + now) // 2
+    factor = max(world.links.ring_factor(replica, t) for t in (middle, now))
+    if factor > 1.0:
+        share = replica.collective_ratio(factor)
+        if share * (1.0 - 1.0 / factor) > 0.1:
+            return RootCause.slow_ring
+    if replica.slow:
+        return RootCause.fault
+    return RootCause.queue

@@ -5,6 +5,7 @@ so that sums over a million iterations lose nothing; what others see of it is ro
 """
 
 from collections.abc import Callable
+from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ class Alarm(Event):
 
     def __init__(self, env: "Clock", callback: Callback) -> None:
         self.env = env
+        self.call = callback
         self.callbacks = self._calls = [self._again, callback]
         self._ok = True
         self._value = None
@@ -48,10 +50,10 @@ class Once(Event):
         self.callbacks = [self._ring]
         self._ok = True
         self._value = value
-        self._callback = callback
+        self.call = callback
 
     def _ring(self, _: Event) -> None:
-        self._callback(self._value)
+        self.call(self._value)
 
 
 class Clock(simpy.Environment):
@@ -79,14 +81,33 @@ class Clock(simpy.Environment):
     def ring(self, alarm: Event, at_ns: int, priority: int = NORMAL) -> None:
         """Let *alarm* ring at *at_ns*, which is now or later."""
         assert at_ns >= self._now
-        self.schedule(alarm, priority, at_ns - self._now)  # type: ignore[arg-type]
+        heappush(self._queue, (at_ns, priority, next(self._eid), alarm))  # type: ignore[misc]
 
     def call_at(
         self, at_ns: int, callback: Callback, value: Any = None, priority: int = NORMAL
     ) -> None:
         """Call *callback(value)* at *at_ns*, which is now or later."""
         assert at_ns >= self._now
-        self.schedule(Once(self, callback, value), priority, at_ns - self._now)  # type: ignore[arg-type]
+        once = Once(self, callback, value)
+        heappush(self._queue, (at_ns, priority, next(self._eid), once))  # type: ignore[misc]
+
+    def run_to(self, until_ns: int) -> None:
+        """Let all happen that is due before *until_ns*, as SimPy's ``run`` does, in less time.
+
+        The two kinds of events above are called directly; any other goes SimPy's way.
+        """
+        queue: list[tuple[int, int, int, Event]] = self._queue  # type: ignore[assignment]
+        while queue and queue[0][0] < until_ns:
+            event = queue[0][3]
+            if type(event) is Alarm:
+                self._now = heappop(queue)[0]
+                event.call(event)
+            elif type(event) is Once:
+                self._now = heappop(queue)[0]
+                event.call(event._value)
+            else:
+                self.step()
+        self._now = until_ns
 
 
 def nanoseconds(seconds: float) -> int:

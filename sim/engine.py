@@ -88,6 +88,13 @@ class Engine(Batch):
         elif self.count > 1:
             self._cut(now)
 
+    def youngest(self) -> Sequence | None:
+        """Return the last admitted sequence that somebody still waits for."""
+        for sequence in reversed(self.running):
+            if sequence.owner is not None and sequence.state != GONE:
+                return sequence
+        return None
+
     def crash(self) -> list[Sequence]:
         """Drop everything at once; return what was running, then what waited, in order."""
         now = self.env.ns

@@ -1,5 +1,7 @@
 """From a set-up to replicas: cost models, memory plans, engines, and what the dispatcher knows."""
 
+import math
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -13,6 +15,7 @@ from sim.config import EngineConfig, ModelConfig, PoolConfig, Setup
 from sim.cost import StepCost
 from sim.engine import Engine
 from sim.memory import ContiguousKv, PagedKv
+from sim.pace import Pace
 from sim.rates import Rates
 
 _SPEED_BATCH: Final = 32
@@ -39,8 +42,8 @@ class Replica:
     """One device of the fleet: its kind, its engine, and what has befallen it."""
 
     __slots__ = (
-        "blame_s", "engine", "index", "kind", "leaked", "leaked_bytes", "name", "place", "ring",
-        "ring_factor", "ring_since_s", "slow",
+        "_paces", "downs", "engine", "health", "index", "kind", "leaked_bytes", "name", "place",
+        "slow",
     )  # fmt: skip
 
     def __init__(self, index: int, name: str, place: int, kind: Kind, engine: Engine) -> None:
@@ -49,8 +52,38 @@ class Replica:
         self.place = place  # index within its pool
         self.kind = kind
         self.engine = engine
-        self.ring_factor = 1.0
-        self.slow = 1.0
+        self.slow: list[float] = []  # factors of the faults that slow all of it, under way
+        self.downs = 0  # faults and restarts that hold it down
+        self.health: list[tuple[int, bool]] = [(0, True)]
+        self.leaked_bytes = 0.0
+        self._paces: dict[tuple[float, float], Rates] = {}
+
+    def set_pace(self, ring_factor: float) -> None:
+        """Price iterations to come with the ring *ring_factor* slower, and all by ``slow``."""
+        slow = math.prod(self.slow)
+        rates = self._paces.get((ring_factor, slow))
+        if rates is None:
+            cost = self.kind.cost if ring_factor == 1.0 else self.kind.cost.ring_scaled(ring_factor)
+            rates = self._paces[ring_factor, slow] = Rates(Pace(cost), slow)
+        self.engine.rates = rates
+        self.engine.poke()
+
+    def turn(self, up: bool, now: int) -> None:
+        """Note that the replica is *up* or down from *now* on."""
+        self.health.append((now, up))
+
+    def was_up(self, when: int) -> bool:
+        """Return whether the replica was up at *when*."""
+        at = bisect_right(self.health, (when, True)) - 1
+        return self.health[max(at, 0)][1]
+
+    def collective_ratio(self, ring_factor: float) -> float:
+        """Return the share of a decode iteration that collectives take."""
+        parts = self.kind.cost.parts(
+            decode_batch=_SPEED_BATCH, decode_context=float(_SPEED_BATCH * _SPEED_CONTEXT)
+        )
+        collective_s = parts.collectives_s * ring_factor
+        return collective_s / (parts.total_s - parts.collectives_s + collective_s)
 
 
 def build_kinds(setup: Setup) -> list[Kind]:
@@ -71,11 +104,30 @@ def build_kinds(setup: Setup) -> list[Kind]:
             kinds.append(_kind(setup, pool))
         except InputError as error:
             problems += [Problem(f"pool {pool.name}", str(p)) for p in error.problems]
+    if setup.transfer.enabled:
+        problems += _roles(setup)
     if not any(pool.count for pool in setup.fleet.pools):
         problems.append(Problem("fleet.pools", "no pool has a replica", "give one a count >= 1"))
     if problems:
         raise InputError(problems)
     return kinds
+
+
+def _roles(setup: Setup) -> list[Problem]:
+    """Return what keeps *setup* from prefilling on some replicas and decoding on others."""
+    where = "transfer.enabled"
+    found = []
+    if setup.door.kind != "direct":
+        found.append(Problem(where, "the legacy door's rules choose groups", "take a direct door"))
+    have = {pool.role for pool in setup.fleet.pools if pool.count}
+    found += [
+        Problem(where, f"no pool has role {role!r}", "give one that role")
+        for role in ("prefill", "decode")
+        if role not in have
+    ]
+    if "both" in have:
+        found.append(Problem(where, "a pool has role 'both'", "role = 'prefill' or 'decode'"))
+    return found
 
 
 @lru_cache(maxsize=64)
@@ -112,7 +164,7 @@ def _kind(setup: Setup, pool: PoolConfig) -> Kind:
     )  # fmt: skip
     total = float(card.memory_bytes) * pool.tp
     return Kind(
-        pool, config, card, shape, plan, cost, Rates(cost),
+        pool, config, card, shape, plan, cost, Rates(Pace(cost)),
         min(config.context_tokens or shape.context_tokens, shape.context_tokens),
         total - plan.budget_bytes,
     )  # fmt: skip
@@ -121,7 +173,9 @@ def _kind(setup: Setup, pool: PoolConfig) -> Kind:
 def build_kv(kind: Kind, engine: EngineConfig) -> ContiguousKv | PagedKv:
     """Return the empty KV memory of a replica of *kind*."""
     if engine.kv == "contiguous":
-        return ContiguousKv(kind.plan.kv_pool_bytes, kind.plan.kv_bytes_per_token)
+        caching = engine.allocator == "caching"
+        pool = kind.plan.kv_pool_bytes + (kind.plan.workspace_bytes if caching else 0.0)
+        return ContiguousKv(pool, kind.plan.kv_bytes_per_token, caching=caching)
     whole = engine.admission == "guarded" and engine.preemption == "none"
     return PagedKv(
         kind.plan.capacity_tokens, kind.plan.kv_bytes_per_token, engine.block_tokens, whole
@@ -157,6 +211,7 @@ def device_infos(setup: Setup, replicas: list[Replica]) -> list[DeviceInfo]:
                 model=kind.model_config.name if named else "",
                 weight=kind.pool.weight,
                 group=kind.pool.role if setup.transfer.enabled else kind.pool.group,
+                role=kind.pool.role if setup.transfer.enabled else "both",
                 total_bytes=float(kind.gpu.memory_bytes) * kind.pool.tp,
                 kv_bytes_per_token=kind.plan.kv_bytes_per_token,
                 reserve_output=setup.engine.kv == "contiguous",

@@ -6,7 +6,10 @@ what any number of iterations needs follows from the sizes of the classes.
 """
 
 from dispatch.arena import ContiguousArena
+from dispatch.arena_caching import CachingAllocator
 from sim.sequence import DECODE, Sequence
+
+Arena = ContiguousArena | CachingAllocator
 
 
 class ContiguousKv:
@@ -14,9 +17,12 @@ class ContiguousKv:
 
     grows = False
 
-    def __init__(self, pool_bytes: float, bytes_per_token: float) -> None:
-        self.arena = ContiguousArena(int(pool_bytes))
+    def __init__(self, pool_bytes: float, bytes_per_token: float, *, caching: bool = False) -> None:
+        size = int(pool_bytes)
+        self.arena: Arena = CachingAllocator(size) if caching else ContiguousArena(size)
         self.bytes_per_token = bytes_per_token
+        self.leaks: list[int] = []
+        self.leaked_bytes = 0.0
 
     def size(self, sequence: Sequence) -> int:
         """Return the bytes that *sequence* reserves."""
@@ -45,9 +51,28 @@ class ContiguousKv:
         self.arena.free(sequence.address)
         sequence.address = -1
 
+    def leak(self, total_bytes: float) -> bool:
+        """Hold *total_bytes* that nobody gives back; False where there is no room for them."""
+        if total_bytes < self.leaked_bytes:
+            for address in self.leaks:
+                self.arena.free(address)
+            self.leaks.clear()
+            self.leaked_bytes = 0.0
+        more = int(total_bytes - self.leaked_bytes)
+        if more <= 0:
+            return True
+        leaked = self.arena.allocate(more)
+        if leaked is None:
+            return False
+        self.leaks.append(leaked)
+        self.leaked_bytes += more
+        return True
+
     def clear(self) -> None:
         """Give everything back: the process is gone."""
         self.arena.clear()
+        self.leaks.clear()
+        self.leaked_bytes = 0.0
 
     def state(self) -> tuple[float, float, float]:
         """Return free bytes, the largest block, and fragmentation."""
@@ -159,6 +184,10 @@ class PagedKv:
             else:
                 high = middle
         return low
+
+    def leak(self, total_bytes: float) -> bool:
+        """Return whether *total_bytes* find room: the pool is there already and takes no more."""
+        return total_bytes <= 0
 
     def state(self) -> tuple[float, float, float]:
         """Return free bytes, the largest block (all of them: any block serves), and 0."""

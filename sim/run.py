@@ -10,7 +10,7 @@ from sim.config import Setup
 from sim.decision import decision_time
 from sim.doors import DirectDoor, Door, LegacyDoor
 from sim.facts import RunFacts
-from sim.links import Links
+from sim.faults import Faults, with_surges
 from sim.series import Series
 from sim.telemetry import Telemetry, Watch
 from sim.world import World
@@ -32,6 +32,8 @@ def replay(
     """
     if not len(trace):
         raise InputError.at("trace", "has no requests", "give at least one row")
+    if any(fault.kind == "arrival_surge" for fault in setup.faults):
+        trace = with_surges(trace, setup.faults, seed)
     run = _Run(trace, setup, seed, journal, progress)
     run.go()
     return run.facts()
@@ -53,7 +55,6 @@ class _Run:
         world = self.world = World(trace, setup, seed, journal, progress)
         self.last_ns = nanoseconds(float(trace.arrival_s[-1]))
         self.horizon_ns = self.last_ns + max(1, nanoseconds(setup.drain_s))
-        world.links = Links(world.replicas)
         self.telemetry = Telemetry(world, setup.telemetry)
         self.series = [
             Series(i, nanoseconds(setup.device_window_s), journal.device, engine.kv.state)
@@ -68,6 +69,10 @@ class _Run:
         world.telemetry = self.telemetry
         self.door = self._door()
         world.door = self.door
+        if setup.faults:
+            faults = Faults(world, self.horizon_ns / S)
+            world.faults = faults if faults.touching else None
+            self.notes.append(f"{faults.count} faults struck")
 
     def _door(self) -> Door:
         config = self.setup.door
@@ -92,7 +97,7 @@ class _Run:
         world = self.world
         arrivals = world.arrivals()
         self.door.open(arrivals)
-        world.env.run(until=self.horizon_ns)
+        world.env.run_to(self.horizon_ns)
         world.drain(arrivals)
         for engine, series in zip(world.engines, self.series, strict=True):
             series.finish(self.horizon_ns, engine.kv_used_at(self.horizon_ns))

@@ -137,12 +137,11 @@ class Watch:
 
     def at(self, when: int) -> tuple[Any, ...]:
         """Return the state that held at *when*, the oldest that is known where it is older."""
-        trail = self.trail
-        for state in reversed(trail):
+        state: tuple[Any, ...]
+        for state in reversed(self.trail):
             if state[0] <= when:
-                return state
-        oldest: tuple[Any, ...] = trail[0]
-        return oldest
+                break
+        return state
 
     def mean_queue(self, when: int, window_ns: int) -> tuple[float, float]:
         """Return the time-means of waiting and running over the *window_ns* before *when*."""
@@ -190,13 +189,16 @@ class Telemetry:
         self.world = world
         self.graph = world.graph
         wanted = set(world.policy.signals)
+        if world.router is None:
+            wanted.add("health")  # every dispatcher sees a connection refused; the layer's own
+            # view of its peers comes from the failures it meets
         self.channels = channels(config, wanted, world.seed)
         self.followed = [c for c in self.channels if c.name in _FOLLOWED]
         self.looks = self.deliveries = 0
         self.watches: list[Watch] = []
         self.due_ns = 0
-        self.outages: dict[int, int] = {}
-        """Devices whose samples do not arrive, and how many outages hold each back."""
+        self.outages: dict[int, list[tuple[int, int]]] = {}
+        """By device the spans of time whose samples do not arrive."""
         self._sets: dict[frozenset[str], list[Channel]] = {}
         self._all = np.arange(self.graph.count)
         self._paged = world.setup.engine.kv == "paged"
@@ -244,8 +246,26 @@ class Telemetry:
         due = [c.due_ns for c in self.channels if c.due_ns > now]
         return min(due, default=now + S)
 
+    def note(self, device: int, *names: str) -> None:
+        """Note that the named signals of *device* have changed by other than its engine's work."""
+        for channel in self.channels:
+            if channel.name in names:
+                channel.changed[device] = None
+
+    def note_all(self, devices: Iterable[int]) -> None:
+        """Have every signal of *devices* told anew."""
+        for channel in self.channels:
+            channel.changed.update(dict.fromkeys(devices))
+
+    def cut_off(self, device: int, start_ns: int, end_ns: int) -> None:
+        """Let no sample of *device* taken in that span arrive."""
+        self.outages.setdefault(device, []).append((start_ns, end_ns))
+
+    def _cut_off(self, device: int, when: int) -> bool:
+        return any(start <= when < end for start, end in self.outages[device])
+
     def _lost(self, channel: Channel, device: int, when: int) -> bool:
-        if device in self.outages:
+        if device in self.outages and self._cut_off(device, when):
             return True
         if not channel.loss:
             return False
@@ -280,7 +300,8 @@ class Telemetry:
         ids = self._all * (1 << 20) + when // channel.interval_ns
         arrived = keyed.uniforms(channel.key ^ 1, ids) >= channel.loss
         for device in self.outages:
-            arrived[device] = False
+            if self._cut_off(device, when):
+                arrived[device] = False
         arrived[list(channel.changed)] = False
         source[arrived] = np.maximum(source[arrived], at)
 
@@ -366,16 +387,25 @@ class Telemetry:
         self._confirm(channel, when)
 
     def _pcie(self, channel: Channel, when: int) -> None:
-        for device, at in self._arrived(channel, when):
+        links = self.world.links
+        for device in links.lively(when, channel.window_ns + 2 * channel.interval_ns):
+            channel.changed[device] = None
+        arrived = self._arrived(channel, when)
+        for device, at in arrived:
             replica = self.world.replicas[device]
-            ratio = self.world.links.pcie_ratio(replica, at, channel.window_ns)
+            ratio = links.pcie_ratio(replica, at, channel.window_ns)
             self.graph.observe_pcie(device, ratio, at / S)
-        self.world.links.calm(channel, when)
+        for device, at in arrived:
+            if at == when:
+                del channel.changed[device]  # while it is lively, it comes again
         self._confirm(channel, when)
 
     def _health(self, channel: Channel, when: int) -> None:
         for device, at in self._arrived(channel, when):
-            self.graph.set_health(device, self.world.was_up(device, at), at / S)
+            replica = self.world.replicas[device]
+            self.graph.set_health(device, replica.was_up(at), at / S)
+            if at == when and replica.health[-1][0] <= when:
+                del channel.changed[device]
 
 
 def _reach(loss: float) -> int:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from dispatch import registry
 from dispatch.dispatcher import Decision, Dispatcher
-from dispatch.graph import TopologyGraph
+from dispatch.graph import SIGNALS, Staleness, TopologyGraph
 from dispatch.journal import Journal
 from dispatch.legacy import LegacyConfig, LegacyRouter
 from dispatch.legacy.policy import legacy_devices, legacy_policy
@@ -14,16 +14,20 @@ from dispatch.policy import Policy
 from dispatch.request import Request
 from sim import causes, feed
 from sim.call import Call
-from sim.clock import Alarm, Clock, S, nanoseconds
-from sim.config import Setup
+from sim.clock import Alarm, Clock, nanoseconds
+from sim.config import Setup, TelemetryConfig
+from sim.ends import Ends
 from sim.engine import Engine
+from sim.faults import Faults
 from sim.fleet import Replica, build_kinds, build_replicas, device_infos
+from sim.handover import PREFILL, Handover
+from sim.links import Links
+from sim.network import Network
 from sim.sequence import Sequence
 from traces.trace import Trace
 
 if TYPE_CHECKING:
     from sim.doors import Door
-    from sim.links import Links
     from sim.telemetry import Telemetry
 
 _REFUSALS: Final = {
@@ -38,7 +42,7 @@ _REFUSALS: Final = {
 }
 
 
-class World:
+class World(Ends):
     """Everything of one run; the door calls :meth:`place`, engines report to it as their host."""
 
     def __init__(
@@ -61,7 +65,9 @@ class World:
             config = LegacyConfig.from_settings(settings, "door.settings")
             self.router = LegacyRouter(config, {d.group for d in infos})
             infos = legacy_devices(self.router, infos)
-        self.graph = TopologyGraph(infos, reservations=setup.telemetry.reservations)
+        self.graph = TopologyGraph(
+            infos, reservations=setup.telemetry.reservations, staleness=staleness(setup.telemetry)
+        )
         self.policy = self._policy()
         self.dispatcher = Dispatcher(
             self.policy, self.graph, lambda: self.env.now_s, journal=journal,
@@ -69,20 +75,15 @@ class World:
             on_placed=self._woken,
         )  # fmt: skip
         self.decision_s = 0.0
-        self.live: dict[int, Call] = {}
-        self.oldest = 0  # no row before it is live
-        self.deadline_ns = nanoseconds(setup.wait.deadline_s)
-        self.deadline = Alarm(self.env, self._deadline)
-        self.deadline_set = False
         self.held_alarm = Alarm(self.env, self._wake)
         self.held_set = False
-        self.outcomes = [0] * len(Outcome)
-        self.causes = [0] * len(RootCause)
-        self.attempts = self.oom_events = self.done = 0
         self.door: Door
         self.telemetry: Telemetry
-        self.links: Links
-        self.source_rows = trace.source_row
+        self.faults: Faults | None = None
+        network = Network(self.env)
+        self.links = Links(self.replicas, network, setup.transfer.nic_gb_per_s * 1e9)
+        self.handover = Handover(self) if setup.transfer.enabled else None
+        super().__init__()
 
     def _policy(self) -> Policy:
         setup = self.setup
@@ -104,13 +105,11 @@ class World:
             if call.request.max_tokens < 1:
                 self.close(call, Outcome.rejected_context, RootCause.context, call.arrival_ns)
                 continue
+            if self.handover is not None:
+                call.request.group = PREFILL
+            if self.faults is not None:
+                self.faults.touch(call)
             yield call
-
-    def watch_deadline(self, call: Call) -> None:
-        """See to it that somebody looks when the deadline of *call* has come."""
-        if not self.deadline_set:
-            self.deadline_set = True
-            self.env.ring(self.deadline, max(self.env.ns, call.arrival_ns + self.deadline_ns))
 
     # -- placement -----------------------------------------------------------------------------
 
@@ -119,6 +118,10 @@ class World:
         call.handled_ns = self.env.ns
         call.attempts += 1
         self.attempts += 1
+        self.submit(call)
+
+    def submit(self, call: Call) -> None:
+        """Hand *call* to the dispatcher and do as it says."""
         decision = self.dispatcher.submit(call.request)
         if decision.device >= 0:
             self.deliver(call, decision.device)
@@ -163,13 +166,23 @@ class World:
 
     def deliver(self, call: Call, device: int) -> None:
         """Hand *call* to the engine of *device*."""
-        call.device = device
-        engine = self.engines[device]
         request = call.request
-        sequence = Sequence(
-            call, request.prompt_tokens, call.output, request.max_tokens, request.priority,
-            request.block_hashes,
-        )  # fmt: skip
+        if self.handover is not None:
+            if call.handed:
+                self.handover.send(call, device)
+                return
+            sequence = self.handover.prefill(call)
+        else:
+            sequence = Sequence(
+                call, request.prompt_tokens, call.output, request.max_tokens, request.priority,
+                request.block_hashes,
+            )  # fmt: skip
+        call.device = device
+        self.enter(call, sequence)
+
+    def enter(self, call: Call, sequence: Sequence) -> None:
+        """Let *sequence* into the engine of its device, or refuse it there."""
+        engine = self.engines[call.device]
         call.sequence = sequence
         if engine.down:
             self.failed(call, "fault", RootCause.fault)
@@ -185,7 +198,9 @@ class World:
     def started(self, sequence: Sequence) -> None:
         """Memory is allocated, the first kernel starts now."""
         call: Call = sequence.owner
-        call.started_ns = self.env.ns
+        if not call.handed:
+            call.started_ns = self.env.ns
+        call.cached += sequence.cached if sequence.preemptions == 0 else 0
         self.dispatcher.started(call.row)
 
     def first_token(self, sequence: Sequence) -> None:
@@ -197,9 +212,25 @@ class World:
     def finished(self, sequence: Sequence) -> None:
         """The last token is out."""
         call: Call = sequence.owner
+        if self.handover is not None and not call.handed and call.output > 1:
+            self.handover.begin(call)
+            return
+        if call.slow_client > 1.0 and call.first_ns < self.env.ns:
+            sequence.emitted = call.output
+            spread = (self.env.ns - call.first_ns) * call.slow_client
+            self.env.call_at(call.first_ns + round(spread), self._drained, call)
+            return
         call.preemptions += sequence.preemptions
-        self.dispatcher.finished(call.row)
+        if self.handover is None or call.handed:
+            self.dispatcher.finished(call.row)
         self.close(call, Outcome.finished, RootCause.none, self.env.ns)
+
+    def _drained(self, call: Call) -> None:
+        """A slow client has read the last token."""
+        if call.outcome == Outcome.in_flight and call.sequence is not None:
+            call.preemptions += call.sequence.preemptions
+            self.dispatcher.finished(call.row)
+            self.close(call, Outcome.finished, RootCause.none, self.env.ns)
 
     def out_of_memory(self, engine: Engine, sequence: Sequence) -> None:
         """CUDA out-of-memory: it kills the request, or the process with all it held."""
@@ -211,162 +242,75 @@ class World:
             self.restart(engine, self.setup.engine.restart_s, cause)
         self.failed(call, "oom", cause)
 
+    # -- replicas that go and come -------------------------------------------------------------
+
     def restart(self, engine: Engine, seconds: float, cause: RootCause) -> None:
         """Let the process of *engine* die with all it holds, and come back after *seconds*."""
-        lost = engine.crash()
-        self.env.call_at(self.env.ns + nanoseconds(seconds), self._back, engine)
+        replica = self.replicas[engine.index]
+        self.take_down(replica, cause)
+        self.env.call_at(self.env.ns + nanoseconds(seconds), self.bring_up, replica)
+
+    def take_down(self, replica: Replica, cause: RootCause) -> None:
+        """Take *replica* down, with all it holds; what it had is tried again where that may be."""
+        replica.downs += 1
+        if replica.downs > 1:
+            return
+        lost = replica.engine.crash()
+        replica.leaked_bytes = 0.0
+        replica.turn(False, self.env.ns)
+        self.telemetry.note(replica.index, "health")
         for sequence in lost:
             if sequence.owner is not None:
                 self.failed(sequence.owner, "fault", cause)
 
-    def _back(self, engine: Engine) -> None:
-        engine.restart()
+    def bring_up(self, replica: Replica) -> None:
+        """Let *replica* come back, empty, unless something else holds it down."""
+        replica.downs -= 1
+        if not replica.downs:
+            replica.engine.restart()
+            replica.turn(True, self.env.ns)
+            self.telemetry.note(replica.index, "health")
 
-    # -- failure, retry, end -------------------------------------------------------------------
+    def leak(self, replica: Replica, size: float) -> None:
+        """Let *size* bytes of *replica* go, or come back where *size* is negative.
 
-    def failed(self, call: Call, kind: str, cause: RootCause) -> None:
-        """An attempt failed: try again where that is allowed, else the request has failed."""
-        now = self.env.ns
-        sequence = call.sequence
-        if sequence is not None:
-            call.preemptions += sequence.preemptions
-            sequence.owner = None
-        fault = kind == "fault" or (kind == "oom" and self.setup.engine.oom_kills == "process")
-        if call.cause == RootCause.none:
-            call.cause = cause
-        self.dispatcher.failed(call.row, fault=fault)
-        if call.rule is not None and call.rule.may_retry(kind, call.attempts - 1, body_sent=True):
-            self.again(call, now, 0)
+        First goes what the engine leaves alone; then what it allocates as it runs. Where nothing is
+        left, somebody's allocation fails: the youngest request dies of it, or the process.
+        """
+        engine = replica.engine
+        if engine.down:
             return
-        if self.may_retry(call, kind):
-            self.again(call, now, nanoseconds(self.setup.wait.retry_backoff_s))
+        replica.leaked_bytes += size
+        over = replica.leaked_bytes - replica.kind.slack_bytes
+        now = self.env.ns
+        engine.watch.before(now)
+        room = engine.kv.leak(max(0.0, over))
+        engine.watch.after(now)
+        if room or over <= 0 or size <= 0:
             return
-        outcome = {"oom": Outcome.oom, "fault": Outcome.failed, "timeout": Outcome.timed_out}
-        self.close(call, outcome.get(kind, Outcome.rejected), call.cause, now)
-
-    def may_retry(self, call: Call, kind: str) -> bool:
-        """Return whether the client tries again after a failure of *kind*."""
-        wait = self.setup.wait
-        if call.attempts > wait.retries:
-            return False
-        return kind == "refused" or kind in wait.retry_on
-
-    def attempt_timed_out(self, call: Call) -> None:
-        """The router has waited long enough for this attempt of *call*."""
-        cause = causes.of_timeout(self, call, self.env.ns)
-        sequence = call.sequence
-        if sequence is not None and sequence.owner is not None:
-            self.engines[call.device].cancel(sequence)
-        self.failed(call, "timeout", cause)
-
-    def lost_at_door(self, call: Call) -> None:
-        """The door died with *call* in its hands, or is not there."""
-        if call.outcome == Outcome.in_flight:
-            call.attempts += 1
-            self.attempts += 1
-            self.failed(call, "fault", RootCause.router)
-
-    def again(self, call: Call, now: int, backoff_ns: int) -> None:
-        """Send *call* once more after a back-off."""
-        request = call.request
-        call.wasted_ns += now - call.attempt_ns
-        if call.device >= 0:
-            request.tried = (*request.tried, call.device)
-        request.attempt += 1
-        call.sequence = None
-        call.first_ns = -1
-        at = now + backoff_ns
-        call.attempt_ns = at
-        self.env.call_at(at, self._retry, call)
-
-    def _retry(self, call: Call) -> None:
-        if call.outcome == Outcome.in_flight:
-            self.door.again(call)
-
-    def _deadline(self, _: Alarm) -> None:
-        """Time out every request whose deadline has come; set the next alarm."""
-        now = self.env.ns
-        live, row, last = self.live, self.oldest, len(self.trace)
-        while row < last:
-            call = live.get(row)
-            if call is not None:
-                due = call.arrival_ns + self.deadline_ns
-                if due > now:
-                    self.oldest = row
-                    self.env.ring(self.deadline, due)
-                    return
-                self.time_out(call, causes.of_timeout(self, call, now))
-            elif not live:
-                break
-            row += 1
-        self.oldest = row
-        self.deadline_set = False
-
-    def time_out(self, call: Call, cause: RootCause) -> None:
-        """Give *call* up: nobody waits for it any longer."""
-        self.withdraw(call)
-        self.close(call, Outcome.timed_out, cause, call.arrival_ns + self.deadline_ns)
-
-    def withdraw(self, call: Call) -> None:
-        """Take *call* out of wherever it is."""
-        sequence = call.sequence
-        if sequence is not None:
-            call.preemptions += sequence.preemptions
-            if sequence.owner is not None:
-                self.engines[call.device].cancel(sequence)
-        call.held = False
-        self.dispatcher.cancelled(call.row)
-
-    def close(self, call: Call, outcome: Outcome, cause: RootCause, end_ns: int) -> None:
-        """Write the end of *call*."""
-        call.outcome = outcome
-        call.cause = cause
-        del self.live[call.row]
-        self.outcomes[outcome] += 1
-        self.causes[cause] += 1
-        self.done += 1
-        self._write(call, end_ns)
-        if self.progress is not None and self.done % 1024 == 0:
-            self.progress(1024)
-
-    def _write(self, call: Call, end_ns: int) -> None:
-        request, sequence = call.request, call.sequence
-        produced = 0
-        if call.outcome == Outcome.finished:
-            produced = call.output
-        elif sequence is not None:
-            produced = self.engines[call.device].emitted(sequence)
-        rows = self.source_rows
-        self.journal.request(
-            call.row, call.row + 1 if rows is None else int(rows[call.row]), call.arrival_s, 0.0,
-            request.prompt_tokens, produced, max(request.max_tokens, 0), request.model,
-            request.session, request.kernel_hint, call.outcome, call.cause, call.attempts,
-            call.oom_events, call.preemptions, call.device, call.fitting,
-            _s(call.taken_ns), _s(call.handled_ns), _s(call.started_ns), _s(call.first_ns),
-            _s(end_ns), call.wait_ns / S, call.service_ns / S, call.wasted_ns / S, call.cached,
-        )  # fmt: skip
-
-    def drain(self, arrivals: Iterator[Call]) -> None:
-        """Account for what is left at the horizon: in flight, and never let in before it."""
-        now = self.env.ns
-        for call in list(self.live.values()):
-            self.close(call, Outcome.in_flight, RootCause.none, -1)
-        for call in arrivals:  # an overloaded door has not come to these
-            if call.arrival_ns + self.deadline_ns <= now:
-                self.time_out(call, RootCause.router)
-            else:
-                self.close(call, Outcome.in_flight, RootCause.none, -1)
-        if self.progress is not None:
-            self.progress(self.done % 1024)
-
-    def was_up(self, device: int, when: int) -> bool:
-        """Return whether *device* was up at *when*."""
-        return not self.engines[device].down
-
-    def blame(self, replica: Replica, call: Call, now: int) -> RootCause:
-        """Return why the run of *call* on *replica* took too long."""
-        return RootCause.queue
+        victim = engine.youngest()
+        if self.setup.engine.oom_kills == "process":
+            self.oom_events += 1
+            self.restart(engine, self.setup.engine.restart_s, RootCause.fault)
+        elif victim is not None:
+            call: Call = victim.owner
+            call.oom_events += 1
+            self.oom_events += 1
+            engine.cancel(victim)
+            self.failed(call, "oom", RootCause.fault)
 
 
-def _s(ns: int) -> float:
-    return ns / S if ns >= 0 else float("nan")
+def staleness(config: TelemetryConfig) -> dict[str, Staleness] | None:
+    """Return the rule for old samples by signal; None where the last one known holds anyway."""
+    if config.on_stale == "last_known":
+        return None
+    rules = {}
+    for name in SIGNALS:
+        own = config.signals.get(name)
+        interval_ms, delay_ms = config.interval_ms, config.delay_ms
+        if own is not None:
+            interval_ms = interval_ms if own.interval_ms is None else own.interval_ms
+            delay_ms = delay_ms if own.delay_ms is None else own.delay_ms
+        refresh_s = (interval_ms + delay_ms) * 1e-3
+        rules[name] = Staleness(config.stale_after_s, config.on_stale, refresh_s)
+    return rules

@@ -30,6 +30,7 @@ class Item:
     end_s: float = -1.0
     started_ns: int = -1
     preemptions: int = 0
+    primed: bool = False  # its prompt, and after a preemption what it had put out, is computed
 
     @property
     def goal(self) -> int:
@@ -125,6 +126,7 @@ class Stepwise:
                     continue
             else:
                 item.computed += 1
+            item.primed = True
             item.emitted += 1
             if not item.cancelled:
                 item.times.append(at / FS)
@@ -149,7 +151,7 @@ class Stepwise:
     # -- who takes part
 
     def decoding(self):
-        return [i for i in self.running if i.computed == i.goal - 1 and i.emitted > 0]
+        return [i for i in self.running if i.primed]
 
     def grow(self, item, tokens):
         if self.kv != "paged" or self.whole:
@@ -187,6 +189,7 @@ class Stepwise:
         self.running.remove(item)
         self.release(item)
         item.computed = 0
+        item.primed = False
         item.preemptions += 1
         if item.cancelled:
             item.ended = "cancelled"
