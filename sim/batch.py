@@ -10,7 +10,9 @@ from typing import Any, Protocol
 from sim.clock import Clock
 from sim.config import EngineConfig
 from sim.memory import ContiguousKv, PagedKv
+from sim.prefixes import Prefixes
 from sim.sequence import DECODE, GONE, PREFILL, WAITING, Sequence
+from sim.workspace import Workspace
 
 
 class Host(Protocol):
@@ -62,6 +64,8 @@ class Batch:
         self.aborts: list[Sequence] = []
         self.growth = 0  # blocks that what decodes needs for the iteration to come
         self.preemptions = 0
+        self.prefix: Prefixes | None = None
+        self.workspace: Workspace | None = None
 
     def _enqueue(self, sequence: Sequence) -> None:
         rank = sequence.priority if self.by_priority else 0
@@ -79,6 +83,8 @@ class Batch:
 
     def _settle(self) -> None:
         """Let out what has ended, and tell who has emitted a first token."""
+        if self.workspace is not None:
+            self.workspace.free()
         for sequence, chunk in self.chunks:
             sequence.computed += chunk
             if sequence.computed == sequence.target:
@@ -128,6 +134,8 @@ class Batch:
 
     def _release(self, sequence: Sequence) -> None:
         del self.running[sequence]
+        if self.prefix is not None:
+            self.prefix.trim(sequence)
         self.kv.drop(sequence, self.iteration)
         if sequence.state == DECODE:
             self.decoding -= 1
@@ -202,6 +210,8 @@ class Batch:
                 continue
             if len(self.running) >= self.max_seqs or budget <= 0:
                 return
+            if self.prefix is not None and sequence.hashes:
+                self.prefix.match(sequence)
             left = sequence.target - sequence.computed
             chunk = min(left, budget) if self.chunked else left
             if chunk > budget and chunks:
@@ -216,6 +226,8 @@ class Batch:
             sequence.state = PREFILL
             if sequence.started_ns < 0:
                 sequence.started_ns = self.env.ns
+            if self.prefix is not None and sequence.hashes:
+                self.prefix.admit(sequence)
             self.host.started(sequence)
             chunks.append((sequence, chunk))
             budget -= chunk

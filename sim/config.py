@@ -63,6 +63,8 @@ class EngineConfig(Section):
     oom_kills: Literal["request", "process"] = "request"
     restart_s: float = Field(default=30.0, ge=0)
     prefix_cache: Literal["off", "lru", "lfu", "length"] = "off"
+    prefix_cache_blocks: int | None = Field(default=None, ge=0)
+    """Capacity in blocks of the trace, in a store beside the KV pool; None: what is free there."""
     allocator: Literal["arena", "caching"] = "arena"
     """caching: workspace goes through a model of PyTorch's caching allocator."""
     max_waiting: int = Field(default=4096, ge=0)
@@ -136,11 +138,12 @@ class FaultConfig(Section):
     duration_s: float = Field(default=60.0, gt=0)
     pool: str | None = None
     replica: int | None = Field(default=None, ge=0)
-    """Index within the pool; None draws one by seed."""
+    """Index within the pool; None draws one by seed (a telemetry outage takes them all)."""
     factor: float = Field(default=2.0, gt=0)
-    """Strength: times slower, times more arrivals, or GB leaked a minute."""
+    """Strength: times slower, times more arrivals, GB leaked a minute, or the mean seconds until a
+    client leaves (cancel)."""
     ratio: float = Field(default=1.0, ge=0, le=1)
-    """Share of requests touched (slow_client, cancel)."""
+    """Share of requests touched (slow_client, cancel), or of the further arrivals that come."""
 
 
 class TransferConfig(Section):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dispatch.hardware import Gpu, Model, Parts, Roofline, calibration, plan
+from dispatch.hardware import Calibration, Gpu, Model, Parts, Roofline, calibration, plan
 
 RING_PROBE_BYTES = 8192.0
 """Message of the ring probe: small, so that it reads latency and not bandwidth."""
@@ -28,8 +28,9 @@ class StepCost:
         stack: str | None = None,
         gpus_per_node: int = 8,
         host_overhead_us: float | None = None,
+        constants: Calibration | None = None,
     ) -> None:
-        cal = calibration(gpu, kernel_plan, stack)
+        cal = constants or calibration(gpu, kernel_plan, stack)
         if host_overhead_us is not None:
             cal = replace(cal, host=replace(cal.host, iteration_us=host_overhead_us))
         kv = kv_precision or ("fp8" if precision == "fp8" else "fp16")

@@ -111,6 +111,10 @@ class Engine(Batch):
         self.chunks = []
         self.partial = None
         self.waiting_count = self.decoding = self.rel_sum = self.count = 0
+        if self.prefix is not None:
+            self.prefix.clear()
+        if self.workspace is not None:
+            self.workspace.clear()
         self.kv.clear()
         self.due = -1
         self.down = True
@@ -202,6 +206,11 @@ class Engine(Batch):
 
     def _begin(self) -> None:
         """Choose the next batch and let its iterations run."""
+        while not self._chosen():
+            pass
+
+    def _chosen(self) -> bool:
+        """Choose a batch; False where somebody was killed for it and another may do."""
         chunks: list[tuple[Sequence, int]] = []
         barred = False  # whether somebody was preempted: then nobody enters in this iteration
         self.growth = 0
@@ -218,13 +227,44 @@ class Engine(Batch):
             if not chunks and self.decoding:
                 barred = self._make_room()
         if self.down:
-            return
+            return True
         if chunks:
+            if self.workspace is not None and not self._work(chunks):
+                return self.down
             self._run_mixed(chunks)
         elif self.decoding:
             self._run_decode(barred)
-        elif barred and self.waiting_count:
-            self._begin()  # the only one that ran was killed
+        else:  # where the only one that ran was killed, others may enter
+            return not (barred and self.waiting_count)
+        return True
+
+    def _work(self, chunks: list[tuple[Sequence, int]]) -> bool:
+        """Allocate the workspace of *chunks*; who makes it too much is killed. False: start anew.
+
+        The allocator fails inside the forward pass: the last admitted of them dies of it.
+        """
+        workspace = self.workspace
+        assert workspace is not None
+        if workspace.take(sum(chunk for _, chunk in chunks) + self.decoding):
+            return True
+        for sequence, _ in chunks[:-1]:
+            if sequence.computed == sequence.cached:
+                self._send_back(sequence)
+        victim = chunks[-1][0]
+        self._remove(victim)
+        if victim.owner is not None:
+            self.host.out_of_memory(self, victim)
+        return False
+
+    def _send_back(self, sequence: Sequence) -> None:
+        """Let *sequence* wait again: the iteration it was admitted for has not happened."""
+        self._release(sequence)
+        sequence.state = WAITING
+        sequence.computed = sequence.cached = 0
+        if sequence.owner is None:
+            sequence.state = GONE
+        else:
+            self._enqueue(sequence)
 
     def _run_mixed(self, chunks: list[tuple[Sequence, int]]) -> None:
         self.chunks = chunks

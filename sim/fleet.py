@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from dispatch.arena_caching import CachingAllocator
 from dispatch.errors import InputError, Problem
 from dispatch.graph import DeviceInfo
 from dispatch.hardware import Gpu, MemoryPlan, Model, gpu, memory_plan, model
@@ -16,7 +17,9 @@ from sim.cost import StepCost
 from sim.engine import Engine
 from sim.memory import ContiguousKv, PagedKv
 from sim.pace import Pace
+from sim.prefixes import Prefixes
 from sim.rates import Rates
+from sim.workspace import Workspace
 
 _SPEED_BATCH: Final = 32
 _SPEED_CONTEXT: Final = 1024  # tokens a sequence, where a replica's speed is stated
@@ -182,6 +185,33 @@ def build_kv(kind: Kind, engine: EngineConfig) -> ContiguousKv | PagedKv:
     )
 
 
+def build_prefixes(kind: Kind, engine: EngineConfig, kv: ContiguousKv | PagedKv) -> Prefixes | None:
+    """Return the prefix cache of a replica of *kind*; contiguous KV keeps nothing to share."""
+    if engine.prefix_cache == "off":
+        return None
+    if engine.prefix_cache_blocks is not None:
+        return Prefixes(engine.prefix_cache, engine.prefix_cache_blocks, None)
+    if isinstance(kv, ContiguousKv):
+        raise InputError.at(
+            "engine.prefix_cache", f"{engine.prefix_cache} with contiguous KV",
+            "set engine.kv = 'paged', or engine.prefix_cache_blocks for a store of its own",
+        )  # fmt: skip
+    return Prefixes(engine.prefix_cache, None, kv)
+
+
+def build_workspace(
+    kind: Kind, engine: EngineConfig, kv: ContiguousKv | PagedKv
+) -> Workspace | None:
+    """Return the activation memory of a replica where it goes through the caching allocator."""
+    if engine.allocator != "caching":
+        return None
+    arena = kv.arena if isinstance(kv, ContiguousKv) else None
+    if arena is None:
+        arena = CachingAllocator(int(kind.plan.workspace_bytes))
+    assert isinstance(arena, CachingAllocator)
+    return Workspace(arena, kind.model, engine.kernel_plan, kind.pool.tp, engine.max_num_seqs)
+
+
 def build_replicas(setup: Setup, kinds: list[Kind], env: Clock, host: Host) -> list[Replica]:
     """Return the replicas, numbered pool after pool."""
     replicas: list[Replica] = []
@@ -190,6 +220,8 @@ def build_replicas(setup: Setup, kinds: list[Kind], env: Clock, host: Host) -> l
             index = len(replicas)
             kv = build_kv(kind, setup.engine)
             engine = Engine(env, host, index, kv, kind.rates, setup.engine)
+            engine.prefix = build_prefixes(kind, setup.engine, kv)
+            engine.workspace = build_workspace(kind, setup.engine, kv)
             replicas.append(Replica(index, f"{kind.pool.name}-{place}", place, kind, engine))
     return replicas
 

@@ -31,7 +31,8 @@ class Handover:
         """Return what the prefill replica is to do: the prompt, and the first token."""
         request = call.request
         return Sequence(
-            call, request.prompt_tokens, 1, 1, request.priority, request.block_hashes
+            call, request.prompt_tokens, 1, 1, request.priority, request.block_hashes,
+            request.block_tokens,
         )  # fmt: skip
 
     def begin(self, call: Call) -> None:

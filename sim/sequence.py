@@ -17,14 +17,14 @@ class Sequence:
     """
 
     __slots__ = (
-        "address", "cached", "computed", "emitted", "finish_at", "hashes", "max_tokens", "order",
-        "output", "owner", "preemptions", "priority", "prompt", "rel", "started_ns", "state",
-        "target",
+        "address", "block_tokens", "cached", "computed", "emitted", "finish_at", "hashes",
+        "max_tokens", "order", "output", "owner", "preemptions", "priority", "prompt", "rel",
+        "started_ns", "state", "target",
     )  # fmt: skip
 
     def __init__(
         self, owner: Any, prompt: int, output: int, max_tokens: int, priority: int = 0,
-        hashes: tuple[int, ...] = (),
+        hashes: tuple[int, ...] = (), block_tokens: int = 512,
     ) -> None:  # fmt: skip
         self.owner = owner
         self.prompt = prompt
@@ -32,6 +32,7 @@ class Sequence:
         self.max_tokens = max_tokens
         self.priority = priority
         self.hashes = hashes
+        self.block_tokens = block_tokens
         self.order = 0
         self.state = WAITING
         self.target = prompt

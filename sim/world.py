@@ -175,7 +175,7 @@ class World(Ends):
         else:
             sequence = Sequence(
                 call, request.prompt_tokens, call.output, request.max_tokens, request.priority,
-                request.block_hashes,
+                request.block_hashes, request.block_tokens,
             )  # fmt: skip
         call.device = device
         self.enter(call, sequence)
@@ -305,7 +305,7 @@ def staleness(config: TelemetryConfig) -> dict[str, Staleness] | None:
     if config.on_stale == "last_known":
         return None
     rules = {}
-    for name in SIGNALS:
+    for name in SIGNALS[:-1]:  # health has no value that could be saturated
         own = config.signals.get(name)
         interval_ms, delay_ms = config.interval_ms, config.delay_ms
         if own is not None:
