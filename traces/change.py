@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +10,8 @@ from numpy.typing import NDArray
 from dispatch import keyed
 from dispatch.errors import InputError
 from traces.trace import Trace
+
+MOST_REQUESTS: Final = 200_000_000
 
 
 def slice(
@@ -20,8 +23,12 @@ def slice(
 ) -> Trace:
     """Return the requests that arrive in [start, start + duration), at most *limit* of them.
 
-    Arrivals count from *start_s*, so that quiet time at the start of the cut is kept.
+    Arrivals count from *start_s*, so that quiet time at the start of the cut is kept. An
+    empty cut is an empty trace.
     """
+    for name, value in (("start_s", start_s), ("duration_s", duration_s), ("limit", limit)):
+        if value is not None and not 0 <= value < np.inf:
+            raise InputError.at(f"slice: {name}", f"is {value}", "give a number of 0 or more")
     first = int(np.searchsorted(trace.arrival_s, start_s, side="left"))
     last = len(trace)
     if duration_s is not None:
@@ -47,6 +54,12 @@ def scale(trace: Trace, factor: float, seed: int, *, squeeze: bool = False) -> T
         return trace
     if squeeze:
         return replace(trace, arrival_s=trace.arrival_s / factor)
+    if factor * len(trace) > MOST_REQUESTS:
+        raise InputError.at(
+            "scale",
+            f"factor {factor:g} makes {factor * len(trace):,.0f} requests of {trace.name}",
+            f"stay below {MOST_REQUESTS:,}",
+        )
     whole, part = int(factor), factor - int(factor)
     copies = [_turned(trace, seed, copy) for copy in range(whole)]
     if part > 1e-12:

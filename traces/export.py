@@ -20,6 +20,9 @@ _STATUS: Final = {0: "ok", FAILED: "failed", CACHED: "cached"}
 def write(trace: Trace, target: Path) -> None:
     """Write *trace* to *target*, in the format of its ending; whole or not at all."""
     end = ending(target)
+    reachable(target)
+    if not len(trace):
+        raise InputError.at(str(target), "would hold no request; it was not written")
     part = target.with_name(f".{target.name}.part")
     try:
         if end == ".parquet":
@@ -42,6 +45,16 @@ def ending(target: Path) -> str:
         if target.name.endswith(end):
             return end
     raise InputError.at(str(target), "has no known ending", f"use one of {', '.join(ENDS)}")
+
+
+def reachable(target: Path) -> None:
+    """Refuse a file that lies in no folder, or where a folder lies."""
+    if not target.parent.is_dir():
+        raise InputError.at(
+            str(target), f"cannot be written: {target.parent} is no folder", "make the folder first"
+        )
+    if target.is_dir():
+        raise InputError.at(str(target), "is a folder", "name a file in it")
 
 
 @contextmanager

@@ -36,20 +36,23 @@ def fetch(
 ) -> Fetched:
     """Return the public trace *name* in *folder* (the user's cache), fetching it if it must be.
 
-    A copy that is there already and has the right digest is kept. With *mirror* the file is taken
-    from that folder, plain or .gz, at any depth. A broken transfer leaves a ``.part`` that the next
-    call resumes. A wrong digest is an error, and the file is not kept.
+    A copy that is there already and has the right digest is kept, as is one that lies, plain or
+    packed, where traces are looked for, unless a *folder* is named. With *mirror* the file is
+    taken from that folder, plain or packed, at any depth. A broken transfer leaves a ``.part`` that
+    the next call resumes. A wrong digest is an error, and the file is not kept.
     """
     known = datasets.dataset(name)
+    found = datasets.search(known.file) if folder is None and mirror is None else None
     folder = folder or datasets.cache_folder()
-    here = _held(folder / known.file, known)
-    if here is not None:
-        return here
+    for place in (found, folder / known.file):
+        here = _held(place, known) if place is not None else None
+        if here is not None:
+            return here
     if mirror is not None:
         return _from_mirror(known, mirror, folder)
     if offline:
         raise _offline(known, "--offline was given")
-    folder.mkdir(parents=True, exist_ok=True)
+    _make(folder)
     target = folder / known.file
     target.unlink(missing_ok=True)  # its digest was wrong, or it would have been returned above
     _download(known, target, progress)
@@ -73,7 +76,7 @@ def _from_mirror(known: datasets.Dataset, mirror: Path, folder: Path) -> Fetched
         raise InputError.at(
             str(mirror), f"holds no {known.file}, plain or .gz", f"it comes from {known.url}"
         )
-    folder.mkdir(parents=True, exist_ok=True)
+    _make(folder)
     target = folder / known.file
     part = target.with_name(target.name + ".part")
     try:
@@ -83,6 +86,13 @@ def _from_mirror(known: datasets.Dataset, mirror: Path, folder: Path) -> Fetched
     finally:
         part.unlink(missing_ok=True)
     return _checked(target, known, str(found))
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError.at(str(folder), f"cannot be made: {error.strerror}") from None
 
 
 def _checked(target: Path, known: datasets.Dataset, origin: str) -> Fetched:
@@ -105,6 +115,7 @@ def _download(known: datasets.Dataset, target: Path, progress: Progress | None) 
     """Fetch by pooch, into a ``.part`` that a later call goes on with."""
     import pooch
 
+    pooch.get_logger().setLevel("WARNING")
     part = target.with_name(target.name + ".part")
     fetcher = _Resuming(part, progress)
     try:
@@ -116,10 +127,25 @@ def _download(known: datasets.Dataset, target: Path, progress: Progress | None) 
             downloader=fetcher,
         )
     except (OSError, ValueError) as error:
-        raise _offline(known, f"{type(error).__name__}: {error}") from None
+        raise _offline(known, _why(error)) from None
     finally:
         if part.exists() and not part.stat().st_size:
             part.unlink()
+
+
+def _why(error: Exception) -> str:
+    """Return a network error in few words; the libraries' own run over many lines."""
+    import requests
+
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        return f"the server answers {error.response.status_code} {error.response.reason}"
+    if isinstance(error, requests.Timeout):
+        return f"no answer within {_TIMEOUT_S:g} s"
+    if isinstance(error, requests.exceptions.ChunkedEncodingError):
+        return "the transfer broke off"
+    if isinstance(error, requests.ConnectionError):
+        return "no connection"
+    return f"{type(error).__name__}: {error}"
 
 
 def _offline(known: datasets.Dataset, why: str) -> InputError:

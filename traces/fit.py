@@ -5,14 +5,16 @@ from typing import Any, Final
 import numpy as np
 
 from dispatch import keyed
+from traces.describe import dispersion
 from traces.goodness import Goodness, compare, ks
 from traces.synth import of_model
 from traces.synthetic import TraceModel, checked
 from traces.trace import OUTPUT_ESTIMATED, PROMPT_ESTIMATED, Trace
 
+# Every hundredth: what lies between knots is off by less than a sample of 10,000 is.
 PROBS: Final = (
-    0.0, 0.01, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75,
-    0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 0.995, 1.0,
+    0.0, 0.001, 0.002, 0.005, *(round(0.01 * i, 2) for i in range(1, 100)),
+    0.995, 0.998, 0.999, 1.0,
 )  # fmt: skip
 GAP_PROBS: Final = (
     0.0, 0.02, 0.05, *(round(0.1 * i, 1) for i in range(1, 10)), 0.95, 0.97, 0.98, 0.985, 0.99,
@@ -22,7 +24,7 @@ _GAMMA_KS: Final = 0.05  # a gamma that is further from the gaps than this is no
 _LEAST: Final = 200  # requests a window of lengths needs for its own quantiles
 
 
-def fit(trace: Trace, *, step_s: float = 300.0, window_s: float = 600.0) -> TraceModel:
+def fit(trace: Trace, *, step_s: float | None = None, window_s: float | None = None) -> TraceModel:
     """Return a model of *trace*: rate by steps, gamma burstiness, lengths by quantiles a window.
 
     Burstiness is fitted in operational time: the CV of the gaps once the fitted rate is divided
@@ -32,7 +34,7 @@ def fit(trace: Trace, *, step_s: float = 300.0, window_s: float = 600.0) -> Trac
 
 
 def judged(
-    trace: Trace, *, step_s: float, window_s: float, seed: int
+    trace: Trace, *, step_s: float | None, window_s: float | None, seed: int
 ) -> tuple[dict[str, Any], Trace, Goodness]:
     """Return the model as a document, a trace that it makes under *seed*, and how like it is."""
     about = {"about": f"like {trace.name}", "source": "zerolayer trace fit"}
@@ -41,9 +43,14 @@ def judged(
     return model, made, compare(trace, made)
 
 
-def document(trace: Trace, *, step_s: float, window_s: float) -> dict[str, Any]:
-    """Return the model as a plain document, as it is written to TOML."""
+def document(trace: Trace, *, step_s: float | None, window_s: float | None) -> dict[str, Any]:
+    """Return the model as a plain document, as it is written to TOML.
+
+    Lengths drift by windows of *window_s*: ten minutes, or a 24th of a longer trace.
+    """
     span = trace.span_s
+    step_s = step_s or natural_step_s(trace)
+    window_s = window_s or max(600.0, span / 24)
     steps = max(1, round(span / step_s))
     width = span / steps if span else step_s
     index = np.minimum(((trace.arrival_s - trace.arrival_s[0]) / width).astype(int), steps - 1)
@@ -64,6 +71,15 @@ def document(trace: Trace, *, step_s: float, window_s: float) -> dict[str, Any]:
         "correlation": _round(_correlation(trace), 3),
         **lengths,
     }
+
+
+def natural_step_s(trace: Trace) -> float:
+    """Return steps just long enough to know the rate of each within a tenth, 10 to 300 s.
+
+    A step of n requests knows its rate within sqrt(IoD / n), IoD the index of dispersion.
+    """
+    spread = max(1.0, dispersion(trace, 10.0) or 1.0)
+    return float(np.clip(100.0 * spread * trace.span_s / len(trace), 10.0, 300.0))
 
 
 def _operational_gaps(trace: Trace, profile: Any, width: float, rate: float) -> Any:
@@ -108,7 +124,7 @@ def _lengths(trace: Trace, name: str, bit: int, window_s: float) -> dict[str, An
         "window_s": window_s,
         "longest": int(values[known].max()),
         "probs": list(PROBS),
-        "values": [[_round(value, 1) for value in row] for row in rows],
+        "values": [[_round(value, 0) for value in row] for row in rows],
     }
 
 

@@ -59,11 +59,12 @@ def read(
         return replace(trace, sha256=source.sha256(), source={**trace.source, **about})
     bad = BadRows(UNITS.get(found.shape, "item"), keep_lines=bool(skip_bad))
     raw, facts = rows_of(source, found, options, bad)
-    if bad.count:
-        settle(path, bad, skip_bad, len(raw), about)
+    if bad.count and not (skip_bad and len(raw)):
+        raise refusal(path, bad, len(raw))
     trace = assemble(str(path), raw, facts, choices)
     quirks = trace.quirks
     if bad.count:
+        set_aside(bad, skip_bad, about)
         quirks = (
             *quirks,
             Quirk("bad_rows", f"{counted(bad.count, 'bad row')} left out", bad.count),
@@ -182,19 +183,26 @@ def text_records(source: Source) -> Iterator[Entry]:
         yield Entry(line, {"line": text.decode("utf-8", "replace")}, text)
 
 
-def settle(path: Path, bad: BadRows, skip: Path | bool, good: int, about: dict[str, Any]) -> None:
-    """Refuse bad rows, or write them to the side file and say how many there were."""
+def refusal(path: Path, bad: BadRows, good: int) -> InputError:
+    """Return the error that names the first bad rows and says how many there are."""
     problems = [Problem(f"{path}: {bad.unit} {number}", reason) for number, reason in bad.first]
-    if not skip or not good:
-        share = f"{bad.count:,} of {counted(bad.count + good, 'row')} bad"
-        shown = len(bad.first)
-        head = f"{share}; the first {shown} are above" if bad.count > shown else share
-        way_out = "repair them, or --skip-bad to leave them out" if good else "check the format"
-        raise InputError([*problems, Problem(str(path), head, way_out)])
+    share = f"{bad.count:,} of {counted(bad.count + good, 'row')} bad"
+    shown = len(bad.first)
+    head = f"{share}; the first {shown} are above" if bad.count > shown else share
+    way_out = "repair them, or --skip-bad to leave them out" if good else "check the format"
+    return InputError([*problems, Problem(str(path), head, way_out)])
+
+
+def set_aside(bad: BadRows, side: Path | bool, about: dict[str, Any]) -> None:
+    """Say how many rows are left out, and write them to the side file where one is named."""
     about["skipped_rows"] = bad.count
-    if isinstance(skip, Path):
-        with skip.open("wb") as side:
+    if not isinstance(side, Path):
+        return
+    try:
+        with side.open("wb") as copy:
             for number, reason, line in bad.lines:
                 note = reason.encode("utf-8", "backslashreplace")
-                side.write(b"%s %d\t%s\t%s\n" % (bad.unit.encode(), number, note, line))
-        about["skipped_file"] = str(skip)
+                copy.write(b"%s %d\t%s\t%s\n" % (bad.unit.encode(), number, note, line))
+    except OSError as error:
+        raise InputError.at(str(side), f"cannot be written: {error.strerror}") from None
+    about["skipped_file"] = str(side)

@@ -134,17 +134,19 @@ class Spread:
     ties: "Ties"
 
 
-_FINEST_S: Final = 0.05  # ties on a finer clock are too close to matter
+_FINEST_NS: Final = 50_000_000  # ties on a finer clock are too close to matter
+_GAPS_KEPT: Final = 1_000_000
 _LEAST_TICKS: Final = 10
 
 
 def spread(arrival_ns: NDArray[np.int64], tick_s: float, seed: int) -> Spread | None:
     """Return arrivals spread uniformly over the tick that bunched them; None where none did.
 
-    Rows of one tick keep their order. A tick is the resolution the format documents, else the
-    greatest common divisor of the gaps, else their median where nearly all are alike.
+    Rows of one tick keep their order; what the tick is, :meth:`Clock.tick_ns` says.
     """
-    tick_ns = tick_of(arrival_ns, tick_s)
+    clock = Clock()
+    clock.add(arrival_ns)
+    tick_ns = clock.tick_ns(tick_s)
     if tick_ns is None:
         return None
     distinct, counts = np.unique(arrival_ns, return_counts=True)
@@ -154,7 +156,7 @@ def spread(arrival_ns: NDArray[np.int64], tick_s: float, seed: int) -> Spread | 
     draws = keyed.uniforms(keyed.stream(seed, "ties"), ids)
     draws = draws[np.lexsort((draws, owner))]
     arrival = (distinct[owner] + np.floor(draws * room[owner])) / 1e9
-    found = ties(len(arrival_ns) - len(distinct), tick_ns)
+    found = ties(clock.ties, tick_ns)
     return Spread(arrival - arrival[0], found)
 
 
@@ -178,25 +180,48 @@ def ties(rows: int, tick_ns: int) -> Ties:
     return Ties(tick, Quirk("ties", text, rows), limit)
 
 
-def tick_of(arrival_ns: NDArray[np.int64], tick_s: float) -> int | None:
-    """Return the tick of the clock of ordered *arrival_ns* where it bunched any, else None.
+@dataclass(slots=True)
+class Clock:
+    """How coarse the clock of ordered arrivals is, from chunk after chunk in bounded memory."""
 
-    *tick_s* is what the format documents, 0 where it documents none.
-    """
-    gaps = np.diff(arrival_ns)
-    gaps = gaps[gaps > 0]
-    rows = len(arrival_ns) - len(gaps) - 1
-    if rows <= 0:
-        return None
-    tick_ns = round(tick_s * 1e9) or _tick_ns(gaps, rows, len(arrival_ns))
-    return tick_ns if tick_ns is not None and tick_ns >= _FINEST_S * 1e9 else None
+    rows: int = 0
+    ties: int = 0
+    _last: int | None = None
+    _common_ns: int = 0  # greatest common divisor of all gaps, as long as that is coarse
+    _gaps: list[NDArray[np.int64]] = field(default_factory=list)  # the first of them
+    _kept: int = 0
 
+    def add(self, arrival_ns: NDArray[np.int64]) -> None:
+        """Take in the next arrivals."""
+        if not len(arrival_ns):
+            return
+        before = arrival_ns[0] if self._last is None else self._last
+        gaps = np.diff(arrival_ns, prepend=before)
+        self.rows += len(arrival_ns)
+        self.ties += int(np.count_nonzero(gaps == 0)) - (self._last is None)
+        self._last = int(arrival_ns[-1])
+        gaps = gaps[gaps > 0]
+        if self._common_ns == 0 or self._common_ns >= _FINEST_NS:
+            self._common_ns = int(np.gcd.reduce(gaps, initial=self._common_ns))
+        if self._kept < _GAPS_KEPT:
+            self._gaps.append(gaps[: _GAPS_KEPT - self._kept].copy())
+            self._kept += len(self._gaps[-1])
 
-def _tick_ns(gaps: NDArray[np.int64], ties: int, rows: int) -> int | None:
-    if len(gaps) < _LEAST_TICKS - 1 or ties * 20 < rows:
-        return None
-    common = int(np.gcd.reduce(gaps))
-    if common >= _FINEST_S * 1e9:
-        return common
-    low, middle, high = np.percentile(gaps, [5, 50, 95])
-    return round(float(middle)) if high - low <= 0.1 * middle else None
+    def tick_ns(self, documented_s: float = 0.0) -> int | None:
+        """Return the tick that bunched arrivals, None where none did.
+
+        It is what the format documents, else the common divisor of the gaps, else their median
+        where nearly all of the first million are alike.
+        """
+        if not self.ties:
+            return None
+        tick = round(documented_s * 1e9) or self._found()
+        return tick if tick is not None and tick >= _FINEST_NS else None
+
+    def _found(self) -> int | None:
+        if self._kept < _LEAST_TICKS - 1 or self.ties * 20 < self.rows:
+            return None
+        if self._common_ns >= _FINEST_NS:
+            return self._common_ns
+        low, middle, high = np.percentile(np.concatenate(self._gaps), [5, 50, 95])
+        return round(float(middle)) if high - low <= 0.1 * middle else None

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dispatch.errors import InputError
 from traces import quick
 from traces.assemble import Facts
 from traces.datasets import DATASETS
 from traces.detect import Detected, detect
 from traces.formats.base import Options
 from traces.load import resolve
-from traces.order import EPOCH_NS, LATEST_NS, RELATIVE_NS, tick_of, ties
+from traces.order import EPOCH_NS, LATEST_NS, RELATIVE_NS, Clock, ties
 from traces.parquet import TraceWriter
 from traces.rows import MISSING, Raw
 from traces.source import Source
@@ -52,6 +52,8 @@ def to_parquet(
         part.replace(target)
     except quick.NotPlain:
         return None
+    except OSError as error:
+        raise InputError.at(str(target), f"cannot be written: {error}") from None
     finally:
         part.unlink(missing_ok=True)
     return done
@@ -70,14 +72,13 @@ def _run(
     writer = TraceWriter(part)
     last: Trace | None = None
     origin = latest = rows = 0
-    # 8 bytes a row are kept: only at the end it shows whether the clock is coarse.
-    times: list[NDArray[np.int64]] = []
+    clock = Clock()
     for raw in quick.chunks(source, found.format.quick, options.unit):
         if not rows and len(raw):
             origin = latest = int(raw.arrival_ns[0])
         latest = _in_order(raw, origin, latest)
         rows += len(raw)
-        times.append(raw.arrival_ns)
+        clock.add(raw.arrival_ns)
         last = _piece(raw, origin, facts)
         writer.write(last)
         if progress is not None:
@@ -90,18 +91,16 @@ def _run(
     }
     name = str(given) if str(given) in DATASETS else source.path.name
     last = replace(last, name=name, sha256=source.sha256(), source=about)
-    writer.close(_with_ties(last, times, facts.tick_s))
+    writer.close(_with_ties(last, clock, facts.tick_s))
     return Streamed(rows, (latest - origin) / 1e9, found.format.name, found.why)
 
 
-def _with_ties(last: Trace, times: list[NDArray[np.int64]], tick_s: float) -> Trace:
-    """Return *last* with what a coarse clock did to all *times*, which are let go."""
-    arrival = np.concatenate(times)
-    times.clear()
-    tick_ns = tick_of(arrival, tick_s)
+def _with_ties(last: Trace, clock: Clock, tick_s: float) -> Trace:
+    """Return *last* with what a coarse clock did to all times."""
+    tick_ns = clock.tick_ns(tick_s)
     if tick_ns is None:
         return last
-    bunched = ties(int(np.count_nonzero(arrival[1:] == arrival[:-1])), tick_ns)
+    bunched = ties(clock.ties, tick_ns)
     return replace(
         last,
         quirks=(*last.quirks, bunched.quirk),

@@ -105,6 +105,14 @@ def say(json: bool, document: dict[str, Any], text: str) -> None:
     print_json(document) if json else print(text)
 
 
+def ready(target: Path) -> None:
+    """Refuse a *target* that cannot be written, before any work is done."""
+    from traces import export
+
+    export.ending(target)
+    export.reachable(target)
+
+
 def written(trace: "Trace", target: Path, json: bool) -> None:
     """Write *trace* and say what was written."""
     import traces

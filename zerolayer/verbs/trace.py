@@ -15,6 +15,7 @@ from zerolayer.trace_options import (
     Seed,
     Source,
     load,
+    ready,
     say,
     written,
 )  # fmt: skip
@@ -66,6 +67,7 @@ def convert(
     from traces import export, stream
     from traces.formats.base import Options
 
+    ready(output)
     plain = read == DEFAULTS or read == ReadOptions(unit=read.unit)
     if plain and export.ending(output) == ".parquet":
         shown = Counter(quiet)
@@ -120,7 +122,7 @@ def _list_datasets(json: bool) -> None:
     from dataclasses import asdict
 
     from traces import datasets
-    from zerolayer.output import print_json, print_table
+    from zerolayer.output import print_json
 
     known = datasets.DATASETS.values()
     here = {one.name: datasets.search(one.file) for one in known}
@@ -128,17 +130,10 @@ def _list_datasets(json: bool) -> None:
         rows = [{**asdict(one), "here": str(here[one.name] or "") or None} for one in known]
         print_json({"traces": rows})
         return
-    table = [
-        (
-            one.name,
-            one.about,
-            one.licence,
-            f"{one.size_bytes / 1e6:,.1f} MB" if one.size_bytes else "unknown",
-            "yes" if here[one.name] else "no",
-        )
-        for one in known
-    ]
-    print_table("public traces", ("name", "what", "licence", "size", "here"), table, numbers=2)
+    for one in known:
+        size = f"{one.size_bytes / 1e6:,.1f} MB" if one.size_bytes else "size unknown"
+        print(f"{one.name:<24}{size:>14}  {'here' if here[one.name] else ''}".rstrip())
+        print(f"  {one.about}\n  {one.licence}")
 
 
 @app.command

@@ -6,7 +6,16 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from zerolayer.options import JsonOption
-from zerolayer.trace_options import DEFAULTS, Out, ReadOptions, Seed, Source, load, written
+from zerolayer.trace_options import (
+    DEFAULTS,
+    Out,
+    ReadOptions,
+    Seed,
+    Source,
+    load,
+    ready,
+    written,
+)  # fmt: skip
 
 
 def slice_(
@@ -23,13 +32,14 @@ def slice_(
     """Cut a part out of a trace by time, by count, or both."""
     import traces
 
+    ready(output)
     trace = load(file, read, seed=seed)
     cut = traces.slice(trace, start_s=start, duration_s=duration, limit=limit)
     if not len(cut):
         from dispatch.errors import InputError
 
         raise InputError.at(
-            file, f"has no request there; it spans {trace.span_s:.6g} s", "move the cut"
+            file, f"has no request there; it spans {trace.span_s:,.6g} s", "move or widen the cut"
         )
     written(cut, output, json)
     return 0
@@ -53,6 +63,7 @@ def scale(
     """
     import traces
 
+    ready(output)
     trace = load(file, read, seed=seed)
     written(traces.scale(trace, factor, seed, squeeze=squeeze), output, json)
     return 0
@@ -72,6 +83,7 @@ def mix(
     """
     import traces
 
+    ready(output)
     written(traces.mix([load(file, read, seed=seed) for file in files]), output, json)
     return 0
 
@@ -95,6 +107,7 @@ def synth(
     from traces import synth as made
     from traces.synthetic import settings_of
 
+    ready(output)
     written(made.generate(model, settings_of(settings or []), seed), output, json)
     return 0
 
@@ -108,8 +121,12 @@ def fit(
     picture: Annotated[
         Path | None, Parameter(help="Picture of trace and model: .png, .svg or .pdf.")
     ] = None,
-    step: Annotated[float, Parameter(help="Seconds a step of the rate.")] = 300.0,
-    window: Annotated[float, Parameter(help="Seconds a window of lengths.")] = 600.0,
+    step: Annotated[
+        float | None, Parameter(help="Seconds a step of the rate; by its burstiness otherwise.")
+    ] = None,
+    window: Annotated[
+        float | None, Parameter(help="Seconds a window of lengths; 600, or a 24th of a long trace.")
+    ] = None,
     read: ReadOptions = DEFAULTS,
     seed: Seed = 0,
     json: JsonOption = False,
@@ -118,15 +135,19 @@ def fit(
     from dataclasses import asdict
 
     from dispatch.errors import InputError
+    from traces import export, goodness, show
     from traces import fit as fitting
-    from traces import goodness, show
     from traces.toml_text import dump
     from zerolayer.output import print_json, print_table
 
-    if not (step > 0 and window > 0):
-        raise InputError.at("--step, --window", "must be positive")
+    for name, value in (("--step", step), ("--window", window)):
+        if value is not None and not 0 < value < float("inf"):
+            raise InputError.at(name, f"is {value:g}", "give a positive number of seconds")
     if picture is not None and picture.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InputError.at(str(picture), "has no known ending", "use .png, .svg or .pdf")
+    for target in (output, picture):
+        if target is not None:
+            export.reachable(target)
     trace = load(file, read, seed=seed)
     model, made, found = fitting.judged(trace, step_s=step, window_s=window, seed=seed)
     if output is not None:
@@ -161,6 +182,7 @@ def anonymise(
     """
     from traces.anonymise import anonymise as strip
 
+    ready(output)
     trace = load(file, read, seed=seed, spread=False)
     written(strip(trace, key, keep_models=keep_models), output, json)
     return 0
