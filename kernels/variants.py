@@ -68,9 +68,9 @@ VARIANTS: Final[Mapping[str, Variant]] = MappingProxyType({
         Variant("hf_graph", "three_stage_graph",
                 "the Hugging-Face style in a CUDA graph", copies_kv=True),
         Variant("hf", "three_stage",
-                "Hugging-Face eager style: q, k, v apart, norms in six kernels, ten for rope, "
-                "cache by cat, repeat_kv copies, mask apart, softmax in fp32: 30 kernels (GPT) or "
-                "44 (Llama), launched eagerly", copies_kv=True),
+                "Hugging-Face eager style: q, k, v apart, norms and rope in many kernels, "
+                "cache by cat, repeat_kv copies, mask apart, softmax in fp32: about 30 kernels "
+                "(GPT) or 44 (Llama), launched eagerly", copies_kv=True),
     )
 })  # fmt: skip
 BASELINES: Final = tuple(name for name in VARIANTS if name != "fused")

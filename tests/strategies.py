@@ -1,6 +1,12 @@
 """Hypothesis strategies of the whole house, a heading a room."""
 
+from typing import Any
+
+import numpy as np
 from hypothesis import strategies as st
+
+from kernels.spec import BlockSpec
+from traces.trace import Trace
 
 # -- dispatch core ---------------------------------------------------------------------------------
 
@@ -57,3 +63,47 @@ def _edited(data: bytes, edits: list[tuple[str, int, int, bytes]]) -> bytes:
         else:
             data = data[:low]
     return data
+
+
+# -- kernels: shapes of transformer blocks ---------------------------------------------------------
+
+
+@st.composite
+def block_specs(draw: st.DrawFn) -> BlockSpec:
+    """Draw a small block of either layout; few sizes are powers of two."""
+    kv_heads = draw(st.integers(1, 3))
+    heads = kv_heads * draw(st.sampled_from((1, 2, 3, 7)))
+    head_dim = 2 * draw(st.integers(1, 20))
+    hidden, ffn = draw(st.integers(8, 80)), draw(st.integers(1, 90))
+    if draw(st.booleans()):
+        return BlockSpec(hidden, heads, kv_heads, head_dim, ffn, qkv_bias=draw(st.booleans()))
+    return BlockSpec(hidden, heads, kv_heads, head_dim, ffn, "layer", False, False, True, True)
+
+
+@st.composite
+def small_traces(draw: st.DrawFn, least: int = 1, most: int = 30) -> Trace:
+    """Draw a trace with or without sessions, models and prefix blocks."""
+    rows = draw(st.integers(least, most))
+
+    def ints(low: int, high: int) -> list[int]:
+        return draw(st.lists(st.integers(low, high), min_size=rows, max_size=rows))
+
+    gaps = draw(st.lists(st.floats(0, 5), min_size=rows, max_size=rows))
+    arrival = np.cumsum(gaps)
+    columns: dict[str, Any] = {"source_row": np.arange(1, rows + 1, dtype=np.int64)}
+    if draw(st.booleans()):
+        columns["session"] = np.array(ints(-1, 4), np.int64)
+    if draw(st.booleans()):
+        columns["model"] = np.array(ints(-1, 1), np.int32)
+        columns["names"] = ("llama", "secret-model")
+    if draw(st.booleans()):
+        counts = np.array(ints(0, 4))
+        columns["block_offsets"] = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        columns["block_hashes"] = np.arange(counts.sum(), dtype=np.int64) % 7
+        columns["block_tokens"] = 16
+    prompt, output = (np.array(ints(1, 99), np.int32) for _ in range(2))
+    source = {"path": "/home/x/log", "epoch_ns": 5}
+    return Trace(
+        arrival - arrival[0], prompt, output, name="drawn", sha256="f" * 64, source=source,
+        **columns,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Run the kernels without a GPU: Triton's interpreter made honest, and programs interleaved."""
