@@ -204,9 +204,9 @@ def _unit(name: str, records: list[dict[str, Any]]) -> tuple[str | None, str]:
         return None, ""
     times = [r["timestamp"] for r in records if not values.is_absent(r.get("timestamp"))]
     epochs = {values.epoch_unit(time) for time in times}
-    if len(epochs) == 1 and None not in epochs:
-        unit = epochs.pop()
-        return unit, f"; its times are dates in {unit}"
+    dates = sorted(unit for unit in epochs if unit is not None)
+    if dates:  # a mixture with times since a start is refused where all of them are looked at
+        return dates[0], f"; its times are dates in {dates[0]}"
     numbers = [float(t) for t in times if isinstance(t, int | float) and not isinstance(t, bool)]
     if len(numbers) < 2 or len(numbers) < len(times):
         return None, ""

@@ -12,6 +12,7 @@ from traces import datasets
 from traces.source import Source
 
 _CHUNK: Final = 1 << 20
+_PIECE: Final = 1 << 14  # what a broken transfer loses at most
 _TIMEOUT_S: Final = 30.0
 Progress = Callable[[int, int], None]
 
@@ -168,7 +169,9 @@ class _Resuming:
         import requests
 
         have = self.part.stat().st_size if self.part.exists() else 0
-        headers = {"Range": f"bytes={have}-"} if have else {}
+        headers = {"Accept-Encoding": "identity"}  # a range of packed bytes could not be resumed
+        if have:
+            headers["Range"] = f"bytes={have}-"
         with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT_S) as answer:
             if answer.status_code == 416:
                 have = 0
@@ -179,7 +182,7 @@ class _Resuming:
             total = int(answer.headers.get("Content-Length", 0)) + (have if resumed else 0)
             with self.part.open("ab" if resumed else "wb") as copy:
                 done = have if resumed else 0
-                for chunk in answer.iter_content(_CHUNK):
+                for chunk in answer.iter_content(_PIECE):
                     copy.write(chunk)
                     done += len(chunk)
                     if self.progress is not None:

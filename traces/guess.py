@@ -151,6 +151,6 @@ ASSUMED_ERROR: Final = {
 def _nothing_known(place: str, name: str) -> Problem:
     return Problem(
         place,
-        f"no row has a {name} length",
+        f"no row has the length of its {name}",
         "use a gateway or OpenTelemetry log, which records token counts",
     )
