@@ -65,9 +65,23 @@ def rooms_hash(rooms: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
+def hardware_hash() -> str:
+    """Return the sha256 over the user's own catalogue and constants, empty where there are none."""
+    named = os.environ.get("ZEROLAYER_HARDWARE", "")
+    if not named:
+        return ""
+    digest = hashlib.sha256()
+    for path in sorted(Path(named).rglob("*.toml")):
+        digest.update(path.relative_to(named).as_posix().encode() + b"\0")
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
 def code_version() -> dict[str, Any]:
     """Return version, hash of the code as it stands, and commit and diff hash under git."""
     version: dict[str, Any] = {"version": _version("zerolayer"), "sha256": rooms_hash(_ROOMS)}
+    if hardware := hardware_hash():
+        version["hardware_sha256"] = hardware
     commit = _git("rev-parse", "HEAD")
     if commit:
         diff = _git("diff", "HEAD", "--", *_ROOMS) or ""

@@ -1,8 +1,6 @@
 """Run every arm of a scenario on every replicate; the run folder appears whole or not at all."""
 
-import signal
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from scenarios import arms, folder, history, manifest, progress, share
 from scenarios.cell import TABLES, Cell, Replayer, part_name, read_part
 from scenarios.pool import Executor, Failure, Inline, Pool, Work
 from scenarios.schema import Scenario
+from scenarios.stop import terminable
 from traces.sink import ParquetSink
 from traces.trace import Trace
 
@@ -54,7 +53,7 @@ def run(
     after the other.
     """
     started_at = manifest.now()
-    with _terminable(), _place(target, force) as place:
+    with terminable(), _place(target, force) as place:
         trace = history.load(scenario)
         with tempfile.TemporaryDirectory(prefix=".parts-", dir=place) as scratch:
             facts = _replay_all(scenario, trace, Path(scratch), jobs, quiet, live)
@@ -157,20 +156,3 @@ def _say(quiet: bool, text: str) -> None:
         import sys
 
         print(f"zerolayer: {text}", file=sys.stderr, flush=True)
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM unwind like Ctrl-C does, so that nothing half-written and no worker stays."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def leave(number: int, frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from scenarios.manifest import rooms_hash
+from scenarios.manifest import hardware_hash, rooms_hash
 
 _ROOMS = ("dispatch", "sim", "traces", "kernels", "scenarios", "reports")
 
@@ -24,8 +24,8 @@ def default_folder() -> Path:
 
 @cache
 def code() -> str:
-    """Return the hash of the code that a cell's figures hang on."""
-    return rooms_hash(_ROOMS)
+    """Return the hash of the code and of the user's own hardware that figures hang on."""
+    return hashlib.sha256((rooms_hash(_ROOMS) + hardware_hash()).encode()).hexdigest()
 
 
 def key(cell: Mapping[str, Any]) -> str:
@@ -38,7 +38,7 @@ class Store:
     """A folder of JSON files, one a cell; written whole or not at all, safe to share."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._folder = (folder or default_folder()) / "cells"
+        self.folder = (folder or default_folder()) / "cells"
 
     def get(self, name: str) -> dict[str, float] | None:
         """Return the figures under *name*; a damaged entry counts as absent."""
@@ -58,4 +58,4 @@ class Store:
         Path(scratch).replace(path)
 
     def _path(self, name: str) -> Path:
-        return self._folder / name[:2] / f"{name}.json"
+        return self.folder / name[:2] / f"{name}.json"

@@ -2,18 +2,21 @@
 
 import hashlib
 import json
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import sim
 from dispatch.journal import Journal
-from scenarios import arms, history, progress, share
+from scenarios import arms, history, manifest, progress, share
 from scenarios.pool import Completed, Executor, Inline, Pool
-from scenarios.schema import Scenario
+from scenarios.schema import ArmConfig, Scenario
+from scenarios.stop import terminable
 from scenarios.store import Store, key
 from scenarios.summary import Collector, summarise
 from traces.trace import Trace
@@ -103,16 +106,24 @@ class Sweep:
         self._quiet = quiet
         self.shared: progress.Progress | None = None
         """A progress that all runs of this sweep count on, where the caller shows one."""
+        self._stack = ExitStack()
         self._scratch = tempfile.TemporaryDirectory(prefix="zerolayer-sweep-")
         self._traces: dict[str, tuple[str, int]] = {}
         self.ran = 0
         self.reused = 0
 
     def __enter__(self) -> "Sweep":
+        self._stack.enter_context(terminable())
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
         self._scratch.cleanup()
+        if kind is not None and not issubclass(kind, Exception):  # Ctrl-C or SIGTERM
+            kept = f"{self.ran + self.reused:,} finished cells are kept in {self._store.folder}"
+            print(f"{kept}; the same command goes on from there", file=sys.stderr, flush=True)
 
     def run(
         self,
@@ -199,7 +210,16 @@ def content(cell: SweepCell, trace_sha256: str) -> dict[str, Any]:
         "resample": [scenario.trace.resample, scenario.trace.block_s, scenario.seed],
         "replicate": cell.replicate,
         "seed": arms.seed(scenario, cell.replicate),
+        "files": _files(scenario, arm),
     }
+
+
+def _files(scenario: Scenario, arm: ArmConfig) -> dict[str, str]:
+    """Return the hash of each file that stands where a name might: calibration, GPU or model."""
+    named = [arm.door.decision_calibration, scenario.model.name]
+    for pool in arms.fleet(scenario, arm).pools:
+        named += [pool.gpu, *([pool.model.name] if pool.model else [])]
+    return {name: manifest.file_hash(Path(name)) for name in named if Path(name).is_file()}
 
 
 def cells_of(scenario: Scenario, labels: Mapping[str, Any] | None = None) -> list[SweepCell]:

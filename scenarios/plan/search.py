@@ -59,6 +59,7 @@ class Search:
     wide: int = 2
     scouted: dict[Counts, Tried] = field(default_factory=dict)
     tried: dict[Counts, Tried] = field(default_factory=dict)
+    failed: set[Counts] = field(default_factory=set)
     kinds: Kinds = field(init=False)
     scout_scenario: Scenario = field(init=False)
 
@@ -86,23 +87,34 @@ class Search:
             self.tried[counts] = found[0]
         return self.tried[counts]
 
+    def holds(self, counts: Counts) -> bool:
+        """Whether a fleet holds on every replicate in full; the first that fails ends the check."""
+        if counts not in self.tried and counts not in self.failed:
+            for first in range(0, self.scenario.replicates, self.wide):
+                part = range(first, min(first + self.wide, self.scenario.replicates))
+                trial = Trial(self.scenario, counts)
+                if not evaluate([trial], self.arm, len(part), self.sweep, first)[0].feasible:
+                    self.failed.add(counts)
+                    break
+        return counts not in self.failed and self.full(counts).feasible
+
     def smallest(self, fleet: "Fleets") -> Tried | None:
         """Return the smallest feasible fleet of a family, checked on all replicates, or None.
 
-        The one below is tried on all replicates too; it is in ``tried`` afterwards.
+        The one below fails on one of them at least.
         """
         guess = self.bisect(fleet)
         down = 1
         if guess is None:  # scouting may be too strict: the largest fleet has the last word
             guess, down = fleet.most, max(1, fleet.most // 2)
         bad, up = 0, 1
-        while not self.full(fleet(guess)).feasible:
+        while not self.holds(fleet(guess)):
             if guess == fleet.most:
                 return None
             bad, guess, up = guess, min(guess + up, fleet.most), 2 * up
         while guess - bad > 1:
             below = (bad + guess) // 2 if bad else max(1, guess - down)
-            if self.full(fleet(below)).feasible:
+            if self.holds(fleet(below)):
                 guess, down = below, 2 * down
             else:
                 bad = below
@@ -144,7 +156,7 @@ class Search:
         columns = Columns(
             self.kinds, sizes.index(min(sizes)), self.most, self._bounds(alone, known),
             lambda fleets: [tried.feasible for tried in self.scout(fleets)],
-            lambda counts: self.full(counts).feasible, self.wide,
+            self.holds, self.wide,
         )  # fmt: skip
         best = columns.search(None if known is None else known.counts)
         return Mix(None if best is None else self.full(best), columns.looked, columns.cut)
@@ -208,12 +220,14 @@ class Trial:
     faults: tuple[FaultConfig, ...] | None = None
 
 
-def evaluate(trials: Sequence[Trial], arm: ArmConfig, replicates: int, sweep: Sweep) -> list[Tried]:
-    """Run all *trials* at once, each on its first *replicates* replicates, and judge them."""
+def evaluate(
+    trials: Sequence[Trial], arm: ArmConfig, replicates: int, sweep: Sweep, first: int = 0
+) -> list[Tried]:
+    """Run all *trials* at once, each on *replicates* replicates from *first* on, and judge them."""
     cells = []
     for trial in trials:
         equipped = equip(trial.scenario, arm, trial.counts, trial.faults)
-        cells += [SweepCell(equipped, arm.name, r) for r in range(replicates)]
+        cells += [SweepCell(equipped, arm.name, first + r) for r in range(replicates)]
     outcomes = sweep.run(cells, f"plan {arm.name}")
     found = []
     for number, trial in enumerate(trials):

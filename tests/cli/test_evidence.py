@@ -1,47 +1,14 @@
 """The main command from end to end, as users run it."""
 
-import contextlib
-import hashlib
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.cli.program import hashes, left_after, living, start
 from tests.scenarios.small import small
-
-COMMAND = (sys.executable, "-m", "zerolayer.cli")
-
-
-def start(*words: str, **environment: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [*COMMAND, *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env={**os.environ, **environment}, start_new_session=True,
-    )  # fmt: skip
-
-
-def hashes(folder: Path) -> dict[str, str]:
-    return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.iterdir()
-        if path.name != "manifest.json"
-    }
-
-
-def living(session: int) -> list[str]:
-    """Return the processes of a session that have not ended (zombies have)."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            text = path.read_text()
-            state, *rest = text[text.rindex(")") + 2 :].split()
-            if int(rest[2]) == session and state != "Z":
-                found.append(text)
-    return found
 
 
 @pytest.mark.slow
@@ -94,8 +61,4 @@ def test_a_run_that_is_stopped_leaves_no_folder_and_no_process(
     run.communicate(timeout=60)
     assert run.returncode == 128 + number
     assert [path.name for path in tmp_path.iterdir()] == [scenario.name]
-    for _ in range(100):
-        if not living(run.pid):
-            return
-        time.sleep(0.1)
-    pytest.fail(f"still there: {living(run.pid)}")
+    assert not left_after(run.pid)

@@ -8,8 +8,8 @@ import pytest
 
 from dispatch.errors import InputError
 from scenarios.load import load
-from scenarios.store import Store, key
-from scenarios.sweep import Sweep, cells_of
+from scenarios.store import Store, code, key
+from scenarios.sweep import Sweep, cells_of, content
 from tests.scenarios.small import small
 
 
@@ -112,3 +112,26 @@ def test_a_missing_trace_is_bad_input_and_no_failure_row(tmp_path: Path) -> None
     scenario = load(small(tmp_path), ["trace.source=nowhere.csv"])
     with sweep(tmp_path) as runner, pytest.raises(InputError, match="nowhere"):
         runner.run(cells_of(scenario))
+
+
+def test_other_calibrations_of_the_users_own_are_other_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calibration = tmp_path / "decisions.toml"
+    calibration.write_text("a = 1\n")
+    own = [
+        "arms.direct.door.decision_us=none",
+        f"arms.direct.door.decision_calibration={calibration}",
+    ]
+    cell = cells_of(load(small(tmp_path), own))[1]
+    names = [key(content(cell, "trace"))]
+    calibration.write_text("a = 2\n")
+    names.append(key(content(cell, "trace")))
+    (tmp_path / "hw" / "calibration").mkdir(parents=True)
+    (tmp_path / "hw" / "calibration" / "h100-80g.vllm.toml").write_text("")
+    monkeypatch.setenv("ZEROLAYER_HARDWARE", str(tmp_path / "hw"))
+    code.cache_clear()
+    names.append(key(content(cell, "trace")))
+    monkeypatch.undo()
+    code.cache_clear()
+    assert len(set(names)) == 3
