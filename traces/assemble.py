@@ -230,11 +230,16 @@ def _columns(raw: Raw) -> dict[str, Any]:
         if name in raw.extra:
             columns[name] = raw.extra[name].astype(np.int32)
     for name in ("session", "duration_s", "ttft_s"):
-        if name in raw.extra:
+        if name in raw.extra and not _empty(raw.extra[name]):
             columns[name] = raw.extra[name]
     if raw.status is not None and raw.status.any():
         columns["status"] = raw.status
     return columns
+
+
+def _empty(column: NDArray[Any]) -> bool:
+    """Return whether no row of a column is given."""
+    return bool(np.all(np.isnan(column) if column.dtype.kind == "f" else column == MISSING))
 
 
 BLOCK_SIZES = (512, 16, 64, 256, 128, 32, 1024)

@@ -189,6 +189,8 @@ def _from(table: Any, about: dict[str, Any]) -> Trace:
         column = table.column(name)
         if name in _NUMBERS:
             columns[name] = column.to_numpy().astype(_NUMBERS[name], copy=False)
+            if name in ("session", "duration_s", "ttft_s") and _empty(columns[name]):
+                del columns[name]  # a stream settles its columns before it knows what they hold
         elif name in _NAMES:
             words = column.unify_dictionaries().combine_chunks()
             codes = words.indices.fill_null(-1).to_numpy(zero_copy_only=False)
@@ -212,6 +214,10 @@ def _from(table: Any, about: dict[str, Any]) -> Trace:
         cannot_tell=tuple(about["cannot_tell"]),
         source=dict(about["source"]),
     )
+
+
+def _empty(column: Any) -> bool:
+    return bool(np.all(np.isnan(column) if column.dtype.kind == "f" else column < 0))
 
 
 def _check(path: Path, trace: Trace) -> None:

@@ -67,7 +67,9 @@ def _batches(source: Source, quick: Quick) -> Iterator[Any]:
 
 def vars_of(quick: Quick) -> list[str]:
     """Return the column names that *quick* reads."""
-    names = (quick.arrival, quick.prompt, quick.output, quick.model, quick.session)
+    names = (
+        quick.arrival, quick.prompt, quick.output, quick.model, quick.session, quick.duration
+    )  # fmt: skip
     return [name for name in names if name]
 
 
@@ -87,7 +89,21 @@ def _chunk(
         if column and column in batch.schema.names:
             raw.extra[name] = _codes(batch.column(column), words[name])
             raw.words[name] = list(words[name])
+    if quick.duration and quick.duration in batch.schema.names:
+        raw.extra["duration_s"] = _seconds(batch.column(quick.duration))
     return raw
+
+
+def _seconds(column: Any) -> NDArray[np.float64]:
+    """Return a text column of durations; "" is NaN."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    text = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+    seconds: NDArray[np.float64] = pc.cast(text, pa.float64()).to_numpy(zero_copy_only=False)
+    if (seconds < 0).any() or np.isinf(seconds).any():
+        raise NotPlain("a duration out of range")
+    return seconds
 
 
 def _tokens(column: Any, least: int) -> NDArray[np.int64]:

@@ -137,6 +137,7 @@ def _piece(raw: Raw, origin: int, facts: Facts) -> Trace:
         model=None if model is None else model.astype(np.int32),
         names=tuple(names),
         session=session,
+        duration_s=raw.extra.get("duration_s"),
         source_row=raw.number,
         quirks=facts.quirks,
         cannot_tell=facts.cannot_tell,

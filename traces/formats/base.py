@@ -55,6 +55,7 @@ class Quick:
     unit: Literal["iso", "s", "ms", "us", "ns"] = "s"
     model: str = ""
     session: str = ""
+    duration: str = ""  # in seconds
     zero_output_failed: bool = False
 
 

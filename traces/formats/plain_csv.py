@@ -67,7 +67,7 @@ BURSTGPT: Final = Format(
     columns=("Timestamp", "Model", "Request tokens", "Response tokens"),
     quick=Quick(
         "Timestamp", "Request tokens", "Response tokens", model="Model", session="Session ID",
-        zero_output_failed=True,
+        duration="Elapsed time", zero_output_failed=True,
     ),
     facts=_BURST_FACTS,
 )  # fmt: skip
