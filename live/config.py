@@ -57,6 +57,8 @@ class DoorLimits(Section):
     """Requests inside the door; more are answered 503 with Retry-After."""
     stream_buffer: int = Field(default=1024, ge=1)
     """Tokens a slow reader may fall behind; one more cancels its request."""
+    send_buffer_bytes: int = Field(default=128 << 10, ge=4096)
+    """What the system may hold of one connection's answer beyond that."""
     retry_after_s: int = Field(default=1, ge=1)
     default_max_tokens: int = Field(default=16, ge=1)
     drain_s: float = Field(default=10.0, ge=0)

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -62,6 +62,7 @@ class Device:
         self._stopping = False
         self._lost = ""
         self._frozen = False
+        self._idle = False
         self._busy_s = 0.0
         self._snapshot = self._observe()
         self._thread = threading.Thread(target=self._work, name=setup.name, daemon=True)
@@ -109,8 +110,16 @@ class Device:
             self._wake.notify()
 
     def snapshot(self) -> Snapshot:
-        """Return the latest view; its source time is when the engine looked, not now."""
-        return self._snapshot
+        """Return the latest view; its source time is when the engine looked.
+
+        An engine that waits for work changes nothing, so that its last view is true until now.
+        """
+        now_s = time.monotonic()
+        idle = self._idle  # read before the view: what made it idle was looked at before
+        seen = self._snapshot
+        if not idle or self._frozen or now_s <= seen.source_s:
+            return seen
+        return replace(seen, source_s=now_s)
 
     def lose(self, why: str = "device lost") -> None:
         """Lose the device now (a drill, or a fault that telemetry saw)."""
@@ -120,7 +129,11 @@ class Device:
 
     def freeze_telemetry(self, frozen: bool) -> None:
         """Stop or resume new snapshots (a drill)."""
-        self._frozen = frozen
+        with self._wake:
+            if frozen:
+                self._snapshot = self.snapshot()
+            self._frozen = frozen
+            self._wake.notify()
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """End the worker; what is still there fails."""
@@ -147,8 +160,10 @@ class Device:
         """Take what came in, run one step; False when the worker ends."""
         with self._wake:
             while not (self._inbox or self._cancels or self.engine.busy or not self.up):
-                if not self._wake.wait(timeout=0.01):
-                    self._look()  # an idle device stays fresh
+                self._idle = True
+                self._wake.wait()
+                self._idle = False
+                self._look()
             jobs, self._inbox = self._inbox, []
             cancels, self._cancels = self._cancels, set()
             alive = self.up

@@ -4,10 +4,11 @@ Everything here runs on the loop's thread; devices reach it by ``call_soon_threa
 """
 
 import asyncio
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from dispatch.dispatcher import Decision, Dispatcher
 from dispatch.graph import TopologyGraph
@@ -61,6 +62,7 @@ class Placer:
             for at in members:  # the graph ranks rings of those that have more than one GPU
                 infos[at] = replace(infos[at], gpus=len(members))
         self.graph = TopologyGraph(infos)
+        self._all = np.arange(len(infos))
         self.dispatcher = Dispatcher(
             policy(config.policy.name, config.policy.params, seed=config.seed),
             self.graph,
@@ -252,15 +254,23 @@ class Placer:
 
     def observe(self) -> None:
         """Take the devices' latest snapshots into the graph and wake what fits now."""
+        seen = [device.snapshot() for device in self.devices]
+        source_s = np.array([s.source_s for s in seen]) - self.origin_s
+        all_, graph = self._all, self.graph
+        graph.observe_many(
+            "memory", all_, ([s.free_bytes for s in seen], [s.block_bytes for s in seen]), source_s
+        )
+        graph.observe_many(
+            "queue", all_, ([s.waiting for s in seen], [s.running for s in seen]), source_s
+        )
+        if self.config.engine.kv == "paged":
+            graph.observe_many(
+                "kv", all_, ([s.kv_usage_ratio for s in seen], [s.free_blocks for s in seen]),
+                source_s,
+            )  # fmt: skip
         for at, device in enumerate(self.devices):
-            seen = device.snapshot()
-            source_s = seen.source_s - self.origin_s
-            self.graph.observe_memory(at, seen.free_bytes, seen.block_bytes, source_s)
-            self.graph.observe_queue(at, seen.waiting, seen.running, source_s)
-            if not math.isnan(seen.free_blocks):
-                self.graph.observe_kv(at, seen.kv_usage_ratio, seen.free_blocks, source_s)
             if not device.up:
-                self.graph.set_health(at, False, self.now_s())
+                graph.set_health(at, False, self.now_s())
         if self.dispatcher.held:
             self.dispatcher.expire(self.now_s())
             self.dispatcher.wake()

@@ -41,16 +41,22 @@ class Sampler:
         """Share of one core that sampling has taken so far."""
         cpu_s = self._cpu_s + sum(probe.cpu_s for probe, _ in self._rings)
         own = cpu_s / max(1e-9, time.monotonic() - self._begun_s)
-        return own + (self._thread.cpu_ratio if self._thread else 0.0)
+        return own + self.nvml_cpu_ratio
 
     def _open_gpus(self) -> None:
         """Sample real GPUs on a thread, where the set-up names any."""
-        devices = self._placer.config.devices
-        if not any(device.kind == "cuda" for device in devices):
-            return
+        if any(device.kind == "cuda" for device in self._placer.config.devices):
+            self._open_nvml()
+
+    def _open_nvml(self) -> None:
         nvml = self._gpus.enter_context(Nvml())
-        self._feed = GpuFeed(nvml.names, cuda_uuids(devices))
+        self._feed = GpuFeed(nvml.names, cuda_uuids(self._placer.config.devices))
         self._thread = self._gpus.enter_context(SamplerThread(nvml.sample, self._interval_s))
+
+    @property
+    def nvml_cpu_ratio(self) -> float:
+        """Share of one core that reading NVML has taken so far."""
+        return self._thread.cpu_ratio if self._thread else 0.0
 
     @property
     def ring_s(self) -> dict[str, float]:

@@ -64,6 +64,8 @@ async def listen(
     # asyncio turns Nagle's algorithm off only where the protocol is named: else 40 ms an answer.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Accepted sockets inherit it: else the system buffers megabytes for each slow reader.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config.limits.send_buffer_bytes)
     sock.bind((host, port))
     settings = uvicorn.Config(
         app,

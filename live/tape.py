@@ -8,13 +8,18 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from dispatch.dispatcher import Dispatcher
 from dispatch.fleet import DeviceInfo
 from dispatch.graph import TopologyGraph
 from dispatch.registry import policy
 from dispatch.request import Request
 
-_GRAPH: Final = ("observe_memory", "observe_queue", "observe_kv", "observe_pcie", "set_health")
+_GRAPH: Final = (
+    *("observe_memory", "observe_queue", "observe_kv", "observe_pcie", "observe_ring"),
+    *("observe_many", "set_health"),
+)
 _ENDS: Final = ("started", "first_token", "finished", "failed", "cancelled", "wake", "expire")
 _FIELDS: Final = ("id", "prompt_tokens", "max_tokens", "model", "kernel_hint", "attempt")
 
@@ -48,7 +53,7 @@ class Tape:
         call = getattr(owner, name)
 
         def recorded(*args: Any, **kwargs: Any) -> Any:
-            given = [*args, *kwargs.values()]
+            given = [_plain(value) for value in (*args, *kwargs.values())]
             self.calls.append((dispatcher.clock(), name, given))
             return call(*args, **kwargs)
 
@@ -66,6 +71,13 @@ class Tape:
             "decisions": self.decisions,
         }
         path.write_text(json.dumps(about), encoding="utf-8")
+
+
+def _plain(value: Any) -> Any:
+    """Return arrays, alone or in a sequence, as lists that JSON can hold."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def agreement(path: Path, params: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -89,6 +101,9 @@ def agreement(path: Path, params: dict[str, Any] | None = None) -> dict[str, Any
             found.append((request.id, request.attempt, dispatcher.submit(request).device))
         elif name in _ENDS:
             getattr(dispatcher, name)(*args)
+        elif name == "observe_many":
+            signal, devices, samples, source_s = args
+            graph.observe_many(signal, np.array(devices), samples, source_s)
         else:
             getattr(graph, name)(*args)
     recorded = [tuple(row) for row in about["decisions"]]

@@ -27,7 +27,8 @@ class GpuFeed:
             if seen.pcie_ratio is not None:
                 source_s = seen.source_s["pcie"] - origin_s
                 graph.observe_pcie(device, seen.pcie_ratio, source_s)
-            graph.set_health(device, seen.up, now_s)
+            if bool(graph.up[device]) != seen.up:
+                graph.set_health(device, seen.up, now_s)
 
 
 def cuda_uuids(devices: Sequence[LiveDevice]) -> dict[int, str]:

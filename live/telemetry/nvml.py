@@ -5,6 +5,8 @@ process queries (they hold the driver's lock) nor ``nvmlDeviceGetPcieThroughput`
 Sources: nvml.h and the measurements quoted in NVML's issue trackers; see docs/live.md.
 """
 
+import ctypes
+import struct
 import time
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,6 +20,9 @@ NVLINK_TX: Final = 138  # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, KiB
 NVLINK_RX: Final = 139
 _ALL_LINKS: Final = 0xFFFFFFFF
 _FIELDS: Final = (PCIE_TX, PCIE_RX, (NVLINK_TX, _ALL_LINKS), (NVLINK_RX, _ALL_LINKS))
+# The C structures, read at once: pynvml's classes look every member up in Python.
+_MEMORY: Final = struct.Struct("@8xQQQQ")  # version, then total, reserved, free, used
+_FIELD: Final = struct.Struct("@IIqqIIQ")
 _NAMES: Final = {PCIE_TX: "pcie_tx", PCIE_RX: "pcie_rx", NVLINK_TX: "nv_tx", NVLINK_RX: "nv_rx"}
 # Bytes per second and lane, one direction, of PCIe generations 1 to 6 (PCI-SIG base specification).
 _LANE: Final = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
@@ -77,6 +82,10 @@ class Nvml:
         except pynvml.NVMLError as error:
             raise NotMeasurable(f"NVML: {error}; is an NVIDIA driver loaded?") from None
         self._epoch_s = time.time() - time.monotonic()
+        self._bits = {
+            pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: 32,
+            pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: 8 * ctypes.sizeof(ctypes.c_ulong),
+        }
         for index in range(pynvml.nvmlDeviceGetCount()):
             self._gpus += self._open(index)
         return self
@@ -181,40 +190,33 @@ class Nvml:
 
     def _memory(self, gpu: _Gpu, sample: GpuSample) -> None:
         info = self._api.nvmlDeviceGetMemoryInfo(gpu.handle, version=self._api.nvmlMemory_v2)
-        sample.total_bytes = float(info.total)
-        sample.free_bytes = float(info.free)
-        sample.reserved_bytes = float(info.reserved)
+        total, reserved, free, _ = _MEMORY.unpack(info)
+        sample.total_bytes, sample.free_bytes = float(total), float(free)
+        sample.reserved_bytes = float(reserved)
         sample.source_s["memory"] = time.monotonic()
 
     def _fields(self, gpu: _Gpu, sample: GpuSample) -> None:
-        api = self._api
-        values = api.nvmlDeviceGetFieldValues(gpu.handle, list(_FIELDS))
-        rates: dict[str, float] = {}
-        for value in values:
-            if value.nvmlReturn != api.NVML_SUCCESS:
-                continue  # each value has a return code of its own
-            name = _NAMES[value.fieldId]
-            bits, number = self._number(value)
-            stamp_s = value.timestamp / 1e6 - self._epoch_s if value.timestamp else time.monotonic()
-            scale = 1024 if name.startswith("nv") else 1
-            rate = gpu.rates[name].update(number, bits, stamp_s)
-            if rate is not None:
-                rates[name] = rate * scale
-                sample.source_s["pcie" if name.startswith("pcie") else "nvlink"] = stamp_s
-        if gpu.link_bytes_per_s and (pcie := [r for n, r in rates.items() if n.startswith("pcie")]):
-            sample.pcie_ratio = min(1.0, max(pcie) / gpu.link_bytes_per_s)
-        if nvlink := [r for n, r in rates.items() if n.startswith("nv")]:
-            sample.nvlink_bytes_per_s = sum(nvlink)
-
-    def _number(self, value: Any) -> tuple[int, int]:
-        """Return (width in bits, number) of a field value by its declared type."""
-        api = self._api
-        kind = value.valueType
-        if kind == api.NVML_VALUE_TYPE_UNSIGNED_INT:
-            return 32, int(value.value.uiVal)
-        if kind == api.NVML_VALUE_TYPE_UNSIGNED_LONG:
-            return 64, int(value.value.ulVal)
-        return 64, int(value.value.ullVal)
+        values = self._api.nvmlDeviceGetFieldValues(gpu.handle, _FIELDS)
+        pcie, nvlink = 0.0, 0.0
+        for field_id, _, stamp_us, _, kind, error, raw in _FIELD.iter_unpack(values):
+            if error:  # each value has a return code of its own
+                continue
+            name = _NAMES[field_id]
+            bits = self._bits.get(kind, 64)
+            stamp_s = stamp_us / 1e6 - self._epoch_s if stamp_us else time.monotonic()
+            rate = gpu.rates[name].update(raw & ((1 << bits) - 1), bits, stamp_s)
+            if rate is None:
+                continue
+            if field_id in (PCIE_TX, PCIE_RX):
+                pcie = max(pcie, rate)
+                sample.source_s["pcie"] = stamp_s
+            else:
+                nvlink += rate * 1024
+                sample.source_s["nvlink"] = stamp_s
+        if gpu.link_bytes_per_s and "pcie" in sample.source_s:
+            sample.pcie_ratio = min(1.0, pcie / gpu.link_bytes_per_s)
+        if "nvlink" in sample.source_s:
+            sample.nvlink_bytes_per_s = nvlink
 
     def _utilisation(self, gpu: _Gpu, sample: GpuSample) -> None:
         now = time.monotonic()

@@ -7,10 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import httpx
+
 from dispatch.journal import Journal
 from live.config import LiveConfig
 from live.legacy.serve import legacy_door
 from live.serve import Running, direct_door
+
+http = httpx.Client(timeout=120)  # one for all: each new one reads the system's certificates
 
 
 def until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:

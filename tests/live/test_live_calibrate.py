@@ -119,6 +119,8 @@ def tape(path: Path) -> None:
         for device in range(3):
             free = 1e4 - (at * 37 * (device + 1)) % 7000
             graph.observe_memory(device, free, free, now[0])
+        graph.observe_many("queue", np.arange(3), ([at % 3] * 3, np.arange(3.0)), now[0])
+        graph.observe_ring(at % 3, 1e-5 * (1 + at % 7), now[0])
         dispatcher.submit(Request(at, now[0], 100 + at, 20))
         if at > 5:
             dispatcher.started(at - 5)

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from live_help import DoorThread, door, until
+from live_help import DoorThread, door, http, until
 
 from dispatch.outcomes import Outcome
 
@@ -29,7 +29,7 @@ def client(served: DoorThread) -> Iterator[openai.OpenAI]:
 
 def post(served: DoorThread, body: Any, **headers: str) -> httpx.Response:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return httpx.post(f"{served.url}/v1/completions", content=content, headers=headers, timeout=30)
+    return http.post(f"{served.url}/v1/completions", content=content, headers=headers, timeout=30)
 
 
 def idle(served: DoorThread) -> bool:
@@ -180,7 +180,7 @@ def test_a_malformed_body_is_a_400(served: DoorThread, body: bytes) -> None:
 def test_a_wrong_path_or_method_is_told_in_the_envelope(
     served: DoorThread, method: str, path: str, status: int
 ) -> None:
-    answer = httpx.request(method, f"{served.url}{path}")
+    answer = http.request(method, f"{served.url}{path}")
     assert answer.status_code == status
     assert answer.json()["error"]["code"] == "no_such_route"
 
@@ -206,7 +206,7 @@ def test_an_oversized_body_is_a_413_declared_or_not(served: DoorThread) -> None:
     def chunks() -> Iterator[bytes]:
         yield from (big[i : i + 10_000] for i in range(0, len(big), 10_000))
 
-    answer = httpx.post(f"{served.url}/v1/completions", content=chunks())
+    answer = http.post(f"{served.url}/v1/completions", content=chunks())
     assert answer.status_code == 413
 
 
@@ -217,8 +217,9 @@ def test_oversized_headers_are_a_431(served: DoorThread) -> None:
 
 def test_a_client_that_leaves_a_stream_frees_its_memory(served: DoorThread) -> None:
     body = {"model": "tiny", "prompt": "x", "max_tokens": 4000, "stream": True}
-    with httpx.stream("POST", f"{served.url}/v1/completions", json=body) as answer:
-        next(answer.iter_lines())
+    with http.stream("POST", f"{served.url}/v1/completions", json=body) as answer:
+        lines = answer.iter_lines()  # kept: a dropped iterator closes the stream
+        next(lines)
         assert served.running.placer.in_flight
     until(lambda: idle(served), "a cancelled stream is still running")
     assert served.running.placer.recorder.outcomes[Outcome.cancelled] >= 1
@@ -236,8 +237,8 @@ def test_a_client_that_leaves_while_waiting_frees_its_memory(served: DoorThread)
 
 def test_models_health_and_metrics_answer(served: DoorThread, client: openai.OpenAI) -> None:
     assert [m.id for m in client.models.list()] == ["tiny"]
-    assert httpx.get(f"{served.url}/healthz").json()["status"] == "ok"
-    page = httpx.get(f"{served.url}/metrics").text
+    assert http.get(f"{served.url}/healthz").json()["status"] == "ok"
+    page = http.get(f"{served.url}/metrics").text
     for name in (
         "zerolayer_num_requests_running{",
         "zerolayer_kv_cache_usage_perc{",
@@ -273,7 +274,7 @@ def test_an_api_key_is_asked_for_where_one_is_set() -> None:
 def test_a_full_door_answers_429_with_retry_after() -> None:
     with door(limits={"max_requests": 1}) as thread:
         body = {"model": "tiny", "prompt": "x", "max_tokens": 3000, "stream": True}
-        with httpx.stream("POST", f"{thread.url}/v1/completions", json=body) as answer:
+        with http.stream("POST", f"{thread.url}/v1/completions", json=body) as answer:
             lines = answer.iter_lines()  # kept: a dropped iterator closes the stream
             next(lines)
             refused = post(thread, {"model": "tiny", "prompt": "x"})
@@ -287,7 +288,7 @@ def test_out_of_memory_is_a_503_that_may_be_retried_and_the_rest_goes_on() -> No
     device = {"name": "a", "kv_mib": 0.5}  # 1,024 tokens of this model
     with door(devices=[device], engine=engine, policy=policy) as thread:
         long = {"model": "tiny", "prompt": "x", "max_tokens": 600, "stream": True}
-        with httpx.stream("POST", f"{thread.url}/v1/completions", json=long) as first:
+        with http.stream("POST", f"{thread.url}/v1/completions", json=long) as first:
             lines = first.iter_lines()
             next(lines)
             second = post(thread, {"model": "tiny", "prompt": "y", "max_tokens": 600})
@@ -304,7 +305,7 @@ def test_a_held_request_is_placed_when_there_is_room() -> None:
     device = {"name": "a", "kv_mib": 0.5}
     with door(devices=[device], engine=engine) as thread:
         body = {"model": "tiny", "prompt": "x", "max_tokens": 600}
-        with httpx.stream(
+        with http.stream(
             "POST", f"{thread.url}/v1/completions", json={**body, "stream": True}
         ) as first:
             lines = first.iter_lines()

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from live_help import LegacyThread
+from live_help import LegacyThread, http
 
 from dispatch.legacy import LegacyConfig, LegacyRouter
 from dispatch.outcomes import Outcome, RootCause
@@ -35,7 +35,7 @@ def post(
     served: LegacyThread, headers: dict[str, str] | None = None, **body: Any
 ) -> httpx.Response:
     content = {"model": "tiny", "prompt": "hello", "max_tokens": 3, **body}
-    return httpx.post(f"{served.url}/v1/completions", json=content, headers=headers, timeout=60)
+    return http.post(f"{served.url}/v1/completions", json=content, headers=headers, timeout=60)
 
 
 def rows(served: LegacyThread) -> Any:
@@ -65,7 +65,7 @@ def test_the_answer_is_the_same_as_through_the_direct_door(served: LegacyThread)
 
     with door() as direct:
         body = {"model": "tiny", "prompt": "hello", "max_tokens": 12}
-        there = httpx.post(f"{direct.url}/v1/completions", json=body).json()
+        there = http.post(f"{direct.url}/v1/completions", json=body).json()
     here = post(served, max_tokens=12).json()
     assert here["choices"] == there["choices"]
     assert here["usage"]["kernel_dispatch_time_ms"] > 0
@@ -112,7 +112,7 @@ def test_a_stream_is_relayed_and_a_client_that_leaves_frees_the_worker(
     served: LegacyThread,
 ) -> None:
     body = {"model": "tiny", "prompt": "x", "max_tokens": 900, "stream": True}
-    with httpx.stream("POST", f"{served.url}/v1/completions", json=body, timeout=60) as answer:
+    with http.stream("POST", f"{served.url}/v1/completions", json=body, timeout=60) as answer:
         lines = answer.iter_lines()
         assert json.loads(next(lines).removeprefix("data: "))["choices"]
 
@@ -133,7 +133,7 @@ def test_a_worker_killed_in_mid_stream_ends_that_stream_and_the_rest_goes_on() -
     settings = {"retries": 1, "fail_timeout_s": 60}
     with LegacyThread(devices=devices, settings=settings) as thread:
         body = {"model": "tiny", "prompt": "x", "max_tokens": 4000, "stream": True}
-        with httpx.stream("POST", f"{thread.url}/v1/completions", json=body, timeout=60) as answer:
+        with http.stream("POST", f"{thread.url}/v1/completions", json=body, timeout=60) as answer:
             lines = answer.iter_lines()
             next(lines)
             thread.running.workers.items[0].process.kill()

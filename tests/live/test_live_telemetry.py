@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from live_help import door, until
+from live_help import door, http, until
 
 from dispatch.errors import NotMeasurable
 from dispatch.fleet import DeviceInfo
@@ -291,10 +290,10 @@ def test_a_ring_is_measured_again_and_again_until_a_member_dies_and_the_door_goe
         thread.call(sampler.sample)
         assert all(0 < ring_s < 1 for ring_s in thread.call(graph.ring.tolist))
         assert not thread.call(lambda: graph.ringless.any())
-        page = httpx.get(f"{thread.url}/metrics").text
+        page = http.get(f"{thread.url}/metrics").text
         assert 'zerolayer_ring_latency_seconds{device="r"}' in page
         probe._members[0].kill()
         until(lambda: bool(probe.error), "nobody noticed that a member died")
         assert probe.latest is not None
         body = {"model": "tiny", "prompt": "x", "max_tokens": 2}
-        assert httpx.post(f"{thread.url}/v1/completions", json=body).status_code == 200
+        assert http.post(f"{thread.url}/v1/completions", json=body).status_code == 200
