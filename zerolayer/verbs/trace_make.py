@@ -170,7 +170,10 @@ def anonymise(
     file: Source,
     *,
     output: Out,
-    key: Annotated[str, Parameter(help="Secret that ids are hashed with; keep it.")],
+    key: Annotated[
+        str,
+        Parameter(help="Secret that ids are hashed with; keep it.", env_var="ZEROLAYER_TRACE_KEY"),
+    ],
     keep_models: Annotated[bool, Parameter(help="Keep model names.", negative="")] = False,
     read: ReadOptions = DEFAULTS,
     seed: Seed = 0,
