@@ -100,7 +100,10 @@ def _rate(axis: Any, trace: Trace, made: Trace) -> None:
         counts = np.bincount((one.arrival_s / width).astype(np.int64))
         # The last window is cut short by the end of the trace.
         rate = counts[:-1] / width if len(counts) > 1 else counts / width
-        axis.step(np.arange(len(rate)) * width, rate, where="post", color=INK[which], label=which)
+        line = "-" if which == "trace" else "--"
+        axis.step(
+            np.arange(len(rate)) * width, rate, line, where="post", color=INK[which], label=which
+        )
     axis.set(xlabel="time (s)", ylabel="requests/s", ylim=(0, None))
     axis.set_title(f"rate in windows of {width:.3g} s", fontsize=10)
 
