@@ -3,9 +3,11 @@
 import json
 import math
 
+import numpy as np
 import pytest
 
 from dispatch import hardware
+from scenarios import history
 from scenarios.document import BUNDLED, bundled_names, find
 from scenarios.json_schema import text
 from scenarios.load import load
@@ -104,3 +106,24 @@ def test_the_2024_fleet_runs_at_the_share_that_its_file_states() -> None:
     assert [n / sum(counts) for n in counts[:2]] == pytest.approx([0.83, 0.12], abs=0.02)
     smallest = min(served)
     assert [round(rate / smallest) for rate in served] == [p.weight for p in scenario.fleet.pools]
+
+
+def test_the_story_scale_is_forty_migrations_and_ten_arrivals_a_telemetry_window() -> None:
+    scenario, small = load("story-scale"), load("migration-2023q3")
+    factor = scenario.trace.scale / small.trace.scale
+    assert [p.count for p in scenario.fleet.pools] == [factor * p.count for p in small.fleet.pools]
+    assert scenario.trace.scale * RATE_PER_S == pytest.approx(221, abs=0.5)
+    window_s = max(arm.telemetry.interval_ms for arm in scenario.arms) / 1e3
+    offered = history.load(scenario)
+    assert len(offered) * window_s / float(np.ptp(offered.arrival_s)) >= 10
+    same = {"arms", "slo", "traffic", "wait", "model", "drain_s", "max_tokens_default"}
+    assert scenario.model_dump(include=same) == small.model_dump(include=same)
+
+
+def test_the_router_of_the_story_scale_is_as_busy_as_its_file_states() -> None:
+    scenario = load("story-scale")
+    door = scenario.arms[0].door
+    busy = scenario.trace.scale * RATE_PER_S * door.handling_mean_ms / 1e3
+    assert busy == pytest.approx(1.86, abs=0.01)
+    assert busy / door.workers == pytest.approx(0.12, abs=0.005)
+    assert 30_000 * door.handling_mean_ms / 1e3 == pytest.approx(252)
