@@ -151,7 +151,7 @@ class Batch:
         if not isinstance(kv, PagedKv):
             return False
         barred = False
-        while (growth := kv.growth(self.iteration, 1)) > kv.free:
+        while (growth := kv.next_growth(self.iteration)) > kv.free:
             barred = True
             self._evict(self._victim())
         self.growth = growth
@@ -168,7 +168,7 @@ class Batch:
             if victim is sequence:
                 return True
             if isinstance(self.kv, PagedKv):
-                self.growth = self.kv.growth(self.iteration, 1)
+                self.growth = self.kv.next_growth(self.iteration)
         if chunk > 0:
             chunks.append((sequence, chunk))
         return barred

@@ -104,6 +104,7 @@ class Clock(simpy.Environment):
                 event.call(event)
             elif type(event) is Once:
                 self._now = heappop(queue)[0]
+                event.callbacks = None  # type: ignore[assignment]  # as SimPy does; no cycle stays
                 event.call(event._value)
             else:
                 self.step()

@@ -160,6 +160,7 @@ class Ends:
         self.causes[cause] += 1
         self.done += 1
         self._write(call, end_ns)
+        call.sequence = None  # no cycle is left behind for the garbage collector
         if self.progress is not None and self.done % 1024 == 0:
             self.progress(1024)
 

@@ -172,8 +172,14 @@ class PagedKv:
             part += self.classes[:over]
         return rounds * self.members + sum(part)
 
+    def next_growth(self, iteration: int) -> int:
+        """Return the blocks that the one iteration after *iteration* needs."""
+        return self.classes[iteration % self.block_tokens]
+
     def longest(self, iteration: int, limit: int) -> int:
         """Return how many iterations from *iteration* on fit in the free blocks, up to *limit*."""
+        if (limit // self.block_tokens + 1) * self.members <= self.free:
+            return limit  # each needs a block at most once in so many iterations
         if self.growth(iteration, limit) <= self.free:
             return limit
         low, high = 0, limit  # growth(low) fits, growth(high) does not

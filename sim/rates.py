@@ -1,6 +1,7 @@
 """Iteration times in whole femtoseconds, so that a sum over iterations is exact in any order."""
 
 from collections.abc import Sequence
+from math import sqrt
 from typing import Protocol
 
 from sim.clock import FS_PER_S
@@ -65,12 +66,15 @@ def iterations_until(elapsed: int, base: int, slope: int, batch: int, context: i
 
     The positive root of the quadratic, then mended by whole steps: floats only guess.
     """
+    if elapsed <= 0:
+        return 1
     half = slope * batch * 0.5
     first = base + slope * context - half
-    guess = 2.0 * elapsed / (first + (first * first + 4.0 * half * elapsed) ** 0.5)
-    count = max(1, int(guess) + 1)
-    while count > 1 and iterations_fs(count - 1, base, slope, batch, context) > elapsed:
-        count -= 1
-    while iterations_fs(count, base, slope, batch, context) <= elapsed:
-        count += 1
-    return count
+    ended = int(2.0 * elapsed / (first + sqrt(first * first + 4.0 * half * elapsed)))
+    took = ended * base + slope * (ended * context + batch * (ended * (ended - 1) // 2))
+    while took > elapsed:
+        ended -= 1
+        took -= base + slope * (context + batch * ended)
+    while (took := took + base + slope * (context + batch * ended)) <= elapsed:
+        ended += 1
+    return ended + 1

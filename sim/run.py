@@ -1,6 +1,8 @@
 """The face of the simulator: one trace through one arm."""
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from dispatch.errors import InputError, InvariantError
 from dispatch.journal import Journal
@@ -37,6 +39,18 @@ def replay(
     run = _Run(trace, setup, seed, journal, progress)
     run.go()
     return run.facts()
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Hold the cycle collector still: the run leaves no cycles, and would be searched for them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class _Run:
@@ -97,7 +111,8 @@ class _Run:
         world = self.world
         arrivals = world.arrivals()
         self.door.open(arrivals)
-        world.env.run_to(self.horizon_ns)
+        with _no_collector():
+            world.env.run_to(self.horizon_ns)
         world.drain(arrivals)
         for engine, series in zip(world.engines, self.series, strict=True):
             series.finish(self.horizon_ns, engine.kv_used_at(self.horizon_ns))

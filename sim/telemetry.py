@@ -161,25 +161,26 @@ class Watch:
 
 
 def free_blocks(state: tuple[Any, ...], when: int) -> int:
-    """Return the free KV blocks at *when*, within the jump that *state* describes."""
-    free, jump = state[3], state[4]
-    if jump is None:
-        return int(free)
-    at_fs, base, slope, batch, context, count, iteration, classes, members = jump
-    elapsed = when * FS_PER_NS - at_fs
-    done = 0
-    if elapsed > 0:
-        done = iterations_until(elapsed, base, slope, batch, context) - 1
-    return int(free - growth(classes, members, iteration, min(count, done + 1)))
+    """Return the free KV blocks at *when*, within the jump that *state* describes.
 
-
-def growth(classes: list[int], members: int, iteration: int, count: int) -> int:
-    """Return the blocks that *count* iterations need (as :meth:`sim.memory.PagedKv.growth`)."""
+    Blocks for the iteration under way are taken at its start (:meth:`sim.memory.PagedKv.growth`).
+    """
+    free: int = state[3]
+    if state[4] is None:
+        return free
+    at_fs, base, slope, batch, context, count, iteration, classes, members = state[4]
+    begun = iterations_until(when * FS_PER_NS - at_fs, base, slope, batch, context)
+    if begun > count:
+        begun = count
     size = len(classes)
-    rounds, rest = divmod(count, size)
-    at = iteration % size
-    part = sum(classes[at : at + rest]) + sum(classes[: max(0, at + rest - size)])
-    return rounds * members + part
+    rounds, rest = divmod(begun, size)
+    free -= rounds * members
+    if rest:
+        at = iteration % size
+        free -= sum(classes[at : at + rest])
+        if at + rest > size:
+            free -= sum(classes[: at + rest - size])
+    return free
 
 
 class Telemetry:
@@ -202,6 +203,8 @@ class Telemetry:
         self._sets: dict[frozenset[str], list[Channel]] = {}
         self._all = np.arange(self.graph.count)
         self._paged = world.setup.engine.kv == "paged"
+        pools = [e.kv.blocks if isinstance(e.kv, PagedKv) else 1 for e in world.engines]
+        self._blocks, self._blocks_of = np.array(pools, dtype=np.float64), pools
         self._deliver: dict[str, Callable[[Channel, int], None]] = {
             "memory": self._memory, "kv": self._kv, "queue": self._queue,
             "ring": self._ring, "pcie": self._pcie, "health": self._health,
@@ -336,25 +339,26 @@ class Telemetry:
                 del channel.changed[device]
 
     def _kv(self, channel: Channel, when: int) -> None:
+        watches, graph, changed = self.watches, self.graph, channel.changed
         arrived = self._arrived(channel, when)
         rows = []
         for device, at in arrived:
-            state = self.watches[device].at(at)
-            kv = self.watches[device].engine.kv
-            assert isinstance(kv, PagedKv)
+            trail = watches[device].trail
+            last = state = trail[-1]
+            if last[0] > at:
+                state = watches[device].at(at)
+            elif last[4] is None and at == when:
+                del changed[device]
             free = state[3] if state[4] is None else free_blocks(state, at)
-            rows.append((device, at, 1.0 - free / kv.blocks, max(0, free)))
+            rows.append((device, at, free))
         if len(rows) >= _MANY:
-            devices, times, usage, free_ = (np.array(c) for c in zip(*rows, strict=True))
-            self.graph.observe_many("kv", devices, (usage, free_), times / S)
+            devices, times, free_ = (np.array(c) for c in zip(*rows, strict=True))
+            usage = np.clip(1.0 - free_ / self._blocks[devices], 0.0, None)
+            graph.observe_many("kv", devices, (usage, np.maximum(free_, 0)), times / S)
         else:
-            for device, at, used, blocks in rows:
-                self.graph.observe_kv(device, used, blocks, at / S)
-        watches = self.watches
-        for device, at in arrived:
-            last = watches[device].trail[-1]
-            if at == when and last[0] <= when and last[4] is None:
-                del channel.changed[device]
+            for device, at, free in rows:
+                used = 1.0 - free / self._blocks_of[device]
+                graph.observe_kv(device, used, free if free > 0 else 0, at / S)
         self._confirm(channel, when)
 
     def _queue(self, channel: Channel, when: int) -> None:
