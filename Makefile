@@ -13,7 +13,7 @@ $(VENV)/core.stamp: pyproject.toml constraints.txt
 
 $(VENV)/all.stamp: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[live,cluster,trend,dev]'
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[live,cluster,trend,fit,dev]'
 	touch $@ $(VENV)/core.stamp
 
 evidence: $(VENV)/core.stamp
