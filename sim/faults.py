@@ -210,6 +210,7 @@ class Faults:
         if strike.config.replica is not None:
             hit = [self._target(strike)]
         telemetry = self.world.telemetry
+        telemetry.refresh(self.world.env.now_s, frozenset())  # what has arrived is there
         for replica in hit:
             telemetry.cut_off(replica.index, strike.start_ns, strike.end_ns)
         self._until(strike, lambda: telemetry.note_all([r.index for r in hit]))
