@@ -13,7 +13,7 @@ from reports.document import Paragraph, Section, Table
 from reports.factorial import Effects
 from reports.intervals import Interval, paired_ratio, rate_difference
 from reports.latency import survivors_between
-from reports.numbers import change_span, number, signed, span
+from reports.numbers import change_span, number, percent, signed, span
 from reports.pressure import arm_config, section_of
 from reports.tables import Run
 from reports.verdict import Verdict, judge_arm
@@ -145,11 +145,18 @@ def sentence(run: Run, steps: tuple[Step, ...], cells: tuple[Effects, ...]) -> s
             "how much is the layer's cannot be told from these arms."
         )
     return (
-        f"Of the **{whole}** in mean e2e (requests that finished in both arms), deleting the layer "
+        f"Of the **{whole}** in mean e2e ({_finished_in_both(run)}), deleting the layer "
         f"alone gives **{change_span(layer.e2e_mean)}**, and {span(layer.missed, 'points')} of "
         f"missed SLOs (`{layer.a}` → `{layer.b}`); the rest comes from "
         f"{whats_new(run, layer.b, run.candidate) or 'nothing else'}."
     )
+
+
+def _finished_in_both(run: Run) -> str:
+    """Return whom the mean speaks of: the share of servable requests that finished in both arms."""
+    both = sum(int((b.finished & c.finished).sum()) for b, c in run.pairs())
+    total = int(m.offered(run.of(run.baseline)).sum())
+    return f"the {percent(both / total if total else math.nan)} of requests that finished in both"
 
 
 def section(run: Run, steps: tuple[Step, ...], cells: tuple[Effects, ...]) -> Section:

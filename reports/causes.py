@@ -134,6 +134,19 @@ def analyse(run: Run) -> Causes:
     return Causes(outcomes, bad, timeouts, m.offered(run.of(run.baseline)))
 
 
+def main_cause(run: Run, data: Causes, arm: str) -> str:
+    """Say what costs *arm* most of the requests that failed or missed an SLO; empty if none."""
+    table = data.bad[arm].sum(axis=0)
+    total = int(table.sum())
+    if not total:
+        return ""
+    top = max(LABELS, key=lambda c: int(table[c]))
+    return (
+        f"{percent(table[top] / total)} of the {count(total)} requests that failed or missed an "
+        f"SLO under `{arm}`: {LABELS[top]}."
+    )
+
+
 def section(run: Run, data: Causes) -> Section:
     """Return the section on failures and their causes."""
     made = Section("failures", "OOM, time-outs and their root causes")

@@ -16,6 +16,7 @@ from reports.tables import Bools, Floats, Requests, Run, read_columns
 WINDOW_S: Final = 10.0  # recovery is judged in windows of this length
 BATCH: Final = 500  # requests a look of the rollback rule
 FALSE_ALARM: Final = 0.01
+_NAMES: Final = {"router_crash": "door crash (router, or dispatcher where there is none)"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,14 @@ def analyse(run: Run) -> tuple[tuple[Drill, ...], Rollback | None]:
     faults = [f for f in run.scenario.get("faults") or () if f.get("at_s") is not None]
     picks = _placements(run) if any(f.get("pool") for f in faults) else {}
     drills = [_drill(run, arm, fault, picks) for fault in faults for arm in run.arms]
+    drills += [from_dict(row) for row in run.manifest.get("drills") or ()]
     return tuple(drills), rollback(run)
+
+
+def from_dict(row: Mapping[str, Any]) -> Drill:
+    """Return the drill that :meth:`Drill.as_dict` made *row* of."""
+    special = {"inf": math.inf, None: math.nan}
+    return Drill(**{n: special.get(row[n], row[n]) for n in Drill.__dataclass_fields__})
 
 
 def rollback(run: Run) -> Rollback | None:
@@ -104,7 +112,8 @@ def _drill(
             times, devices = picks[arm, cell.replicate]
             hit = times[(devices == device) & (times >= at) & (times < at + length)]
             detect.append(float(hit.max() - at) if len(hit) else 0.0)
-    name = str(fault["kind"]).replace("_", " ") + (
+    kind = str(fault["kind"])
+    name = _NAMES.get(kind, kind.replace("_", " ")) + (
         f" ({fault['pool']})" if fault.get("pool") else ""
     )
     return Drill(
@@ -170,7 +179,7 @@ def section(run: Run, drills: tuple[Drill, ...], rule: Rollback | None) -> Secti
         made.add(
             Paragraph(
                 "No fault was scheduled in this scenario, so neither arm's behaviour under faults "
-                "is shown here. `--set faults='[{kind=\"gpu_lost\", at_s=600}]'` adds one."
+                "is shown here. `--drills` runs each fault of the simulator under every arm."
             )
         )
     else:
@@ -192,6 +201,9 @@ def section(run: Run, drills: tuple[Drill, ...], rule: Rollback | None) -> Secti
             "seen after", "over after",
         )  # fmt: skip
         made.add(Table("Faults, means over replicates", head, rows, frozenset({0, 1})))
+        for skipped in run.manifest.get("drills_skipped") or ():
+            name = str(skipped["fault"]).replace("_", " ")
+            made.add(Paragraph(f"Not drilled: {name}: {skipped['why']}.", "note"))
         made.add(
             Paragraph(
                 "Missed: share of servable requests that failed or missed an SLO. Seen after: the "

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from reports import (
     timeline,
     utilisation,
 )
-from reports.document import Document
+from reports.document import Banner, Document
 from reports.intervals import nearest_rank
 from reports.metrics import thresholds
 from reports.tables import DeviceSeries, Run, read_columns, read_devices, read_run
@@ -175,7 +175,14 @@ def compose(data: Analysis) -> Document:
     run = data.run
     title = str(run.scenario.get("title") or run.scenario.get("name") or "Evidence")
     head = opening.banner(
-        run, data.verdict, data.alone, data.latency, data.segments, data.steps, data.factorials
+        run,
+        data.verdict,
+        data.alone,
+        data.latency,
+        data.segments,
+        data.steps,
+        data.factorials,
+        data.causes,
     )
     sections = [
         opening.section(run, data.verdict, head),
@@ -222,4 +229,12 @@ def write(folder: Path, manifest: Mapping[str, Any]) -> Verdict:
     (folder / "report.md").write_text(markdown.render(document, footer), "utf-8")
     (folder / "report.pdf").write_bytes(pdf.render(document, footer))
     (folder / "timeline.json.gz").write_bytes(timeline.render(data.run))
-    return data.verdict
+    return replace(data.verdict, told=_told(document))
+
+
+def _told(document: Document) -> tuple[str, ...]:
+    head = next(b for s in document.sections for b in s.blocks if isinstance(b, Banner))
+    return (
+        html.plain(f"{html.sign(head.answer)} {head.headline}"),
+        *(html.plain(s) for s in head.sentences),
+    )

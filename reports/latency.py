@@ -154,6 +154,15 @@ def section(run: Run, data: Latency) -> Section:
     return made
 
 
+def _why_none(run: Run, r: Row) -> str:
+    """Say why a change has no figure although both pooled percentiles have one."""
+    metric = m.METRICS[r.metric]
+    found = [m.percentiles(run, a, metric, r.percent) for a in (run.baseline, run.candidate)]
+    if any(np.isinf(x).any() for x in found):
+        return "no ratio: ∞ in some replicates"
+    return f"n/a (needs ≥ {sample_floor(r.percent):,} a replicate)"
+
+
 def _table(run: Run, data: Latency) -> Table:
     rows = []
     lost = {a: int(m.counts(run.of(a), m.unfinished).sum()) for a in run.arms}
@@ -172,7 +181,7 @@ def _table(run: Run, data: Latency) -> Table:
         if not math.isnan(r.change.mean):
             change = change_span(r.change)
         elif change == "n/a":
-            change = f"n/a (needs ≥ {sample_floor(r.percent):,} a replicate)"
+            change = _why_none(run, r)
         rows.append((f"{short(r.metric)} p{r.percent:g}", *cells, change))
     level = f"{run.confidence:.0%}".replace("%", " %")
     head = ("Percentile", *run.arms, f"change, {run.candidate} vs {run.baseline} [{level}]")

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from reports import attribution, causes, latency, segments
+from reports import attribution, causes, latency, segments, utilisation
 from reports import metrics as m
 from reports.attribution import Step
 from reports.compare import ratio_at
@@ -68,9 +68,14 @@ def banner(
     slices: tuple[Segment, ...],
     steps: tuple[Step, ...],
     cells: tuple[Effects, ...],
+    found: causes.Causes,
 ) -> Banner:
     """Return the verdict block."""
-    told = [_binding(run, verdict), _by_itself(run, alone, steps)]
+    told = [_binding(run, verdict)]
+    if verdict.answer is Verdict3.unsafe:
+        why = causes.main_cause(run, found, run.candidate), utilisation.crowd(run, run.candidate)
+        told.append("**Why**: " + " ".join(filter(None, why)) if any(why) else "")
+    told.append(_by_itself(run, alone, steps))
     told.append(attribution.sentence(run, steps, cells))
     told.append(latency.slower(run, delays))
     told.append(segments.sentence(slices))

@@ -135,25 +135,36 @@ def _placements(run: Run) -> list[Table | Paragraph]:
     shares: dict[str, dict[str, float]] = {}
     made: list[Table | Paragraph] = []
     for arm in run.arms:
-        devices = np.concatenate([c["device"] for c in run.of(arm)])
-        counts = np.bincount(devices[devices >= 0], minlength=len(run.devices(arm)))
-        share = counts / max(counts.sum(), 1)
+        share = _shares(run, arm)
         names = [str(d.get("gpu", "?")) for d in run.devices(arm)]
         for name, part in zip(names, share.tolist(), strict=False):
             shares.setdefault(arm, {}).setdefault(name, 0.0)
             shares[arm][name] += part
-        top = int(share.argmax())
-        if len(share) > 2 and share[top] > max(3 / len(share), 0.3):
-            about = run.devices(arm)[top] if top < len(names) else {"name": f"device {top}"}
-            made.append(
-                Paragraph(
-                    f"`{arm}` sends **{percent(float(share[top]))}** of its requests to one of "
-                    f"{len(share)} replicas, {about['name']} ({about.get('gpu', '?')}).",
-                    "warn",
-                )
-            )
+        if text := crowd(run, arm):
+            made.append(Paragraph(text, "warn"))
     rows = [(k, *(percent(shares[a].get(k, 0.0)) for a in run.arms)) for k in kinds]
     return [Table("Where requests went, by GPU kind", ("GPU kind", *run.arms), rows), *made]
+
+
+def _shares(run: Run, arm: str) -> Floats:
+    """Return each device's share of the requests of *arm* that ended on some device."""
+    devices = np.concatenate([c["device"] for c in run.of(arm)])
+    counts = np.bincount(devices[devices >= 0], minlength=len(run.devices(arm)))
+    shares: Floats = counts / max(counts.sum(), 1)
+    return shares
+
+
+def crowd(run: Run, arm: str) -> str:
+    """Say which replica draws far more than its share of *arm*'s requests; empty where none."""
+    share = _shares(run, arm)
+    if len(share) <= 2 or share.max() <= max(3 / len(share), 0.3):
+        return ""
+    top, about = int(share.argmax()), run.devices(arm)
+    named = about[top] if top < len(about) else {"name": f"device {top}"}
+    return (
+        f"`{arm}` sends **{percent(float(share[top]))}** of its requests to one of {len(share)} "
+        f"replicas, {named['name']} ({named.get('gpu', '?')})."
+    )
 
 
 def _heat(run: Run, arm: str, series: DeviceSeries, style: int) -> Plot:

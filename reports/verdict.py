@@ -27,6 +27,8 @@ class Verdict:
     more: str
     targets: str = ""
     flags: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+    """The first screen of the report in plain sentences, the headline first."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the verdict as JSON-able figures."""

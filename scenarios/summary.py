@@ -69,6 +69,10 @@ def summarise(
     figures |= _latencies(cell)
     figures |= _against(cell, slo, servable)
     figures |= _causes(columns)
+    lost = metrics.unfinished(cell)
+    figures["lost"] = float(lost.sum())
+    misjudged = columns["root_cause"] == RootCause.memory_misjudged
+    figures["lost_misjudged"] = float((lost & misjudged).sum())
     figures["output_tokens"] = float(columns["output_tokens"][cell.finished].sum())
     figures["span_s"] = float(np.ptp(columns["arrival_s"])) if len(cell) else math.nan
     until_s = float(columns["arrival_s"].max()) if len(cell) else 0.0

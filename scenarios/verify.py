@@ -12,11 +12,10 @@ import traces
 from dispatch.errors import InputError
 from scenarios import folder, manifest
 from scenarios.compare import Difference, differences
-from scenarios.factorial import designs
+from scenarios.extras import KINDS, extras
 from scenarios.run import run
 from scenarios.schema import Scenario
 from scenarios.store import Store
-from scenarios.sweep import Sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ def verify(
     with tempfile.TemporaryDirectory(prefix="zerolayer-verify-") as scratch:
         again = Path(scratch) / "run"
         finish = reports.evidence.write if (place / "summary.json").is_file() else None
-        extra = _factorial(scenario, jobs, quiet, Path(scratch)) if "factorial" in stated else {}
+        extra = _extras(scenario, stated, jobs, quiet, Path(scratch))
         run(
             scenario,
             again,
@@ -83,9 +82,12 @@ def _scenario(place: Path, stated: Mapping[str, Any], trace: str | None) -> Scen
     return scenario.model_copy(update={"trace": config})
 
 
-def _factorial(scenario: Scenario, jobs: int, quiet: bool, scratch: Path) -> dict[str, Any]:
-    with Sweep(jobs, store=Store(scratch / "store"), quiet=quiet) as sweep:
-        return designs(scenario, sweep)
+def _extras(
+    scenario: Scenario, stated: Mapping[str, Any], jobs: int, quiet: bool, scratch: Path
+) -> dict[str, Any]:
+    """Run again what the run carries beside its arms; nothing comes from a store."""
+    wanted = [kind for kind in KINDS if kind in stated]
+    return extras(scenario, wanted, jobs=jobs, quiet=quiet, store=Store(scratch / "store"))
 
 
 def _damaged(place: Path, stated: Mapping[str, Any]) -> tuple[str, ...]:
@@ -120,7 +122,7 @@ def _figures(
     """Compare the facts of every arm and, where there is one, the summary of the report."""
     found = [
         replace(d, key=f"{part}.{d.key}")
-        for part in ("arms", "factorial", "factorial_variants")
+        for part in ("arms", "factorial", "factorial_variants", "maps", "drills")
         for d in differences(stated.get(part), fresh.get(part))
     ]
     if (place / "summary.json").is_file():

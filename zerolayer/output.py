@@ -36,3 +36,14 @@ def print_table(
         table.add_row(*(str(cell) for cell in row))
     console = Console(width=None if sys.stdout.isatty() else 80, highlight=False)
     console.print(table)
+
+
+def print_text(paragraphs: Iterable[str]) -> None:
+    """Print *paragraphs* wrapped to the terminal, to 80 columns elsewhere."""
+    import shutil
+    import textwrap
+
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
+    for text in paragraphs:
+        bound = textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+        print(bound)

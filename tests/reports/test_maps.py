@@ -40,6 +40,36 @@ def test_larger_is_better_turns_the_claim_round() -> None:
     assert found.statuses[5000, 0.5] == maps.HOLDS
 
 
+def point(kind: str, values: list[float | None], requests: int = 1000, **more: Any) -> str:
+    cells = [
+        {"x": 1, "y": 1, "replicate": r, "value": v, "requests": requests}
+        for r, v in enumerate(values)
+    ]
+    made = maps.claim_map(GRID | {"cells": cells, "kind": kind, **more})
+    return made.statuses[1.0, 1.0]
+
+
+def test_a_rate_of_zero_holds_only_with_requests_enough_to_mean_it() -> None:
+    assert point("rate", [0.0] * 3, 1000, figure=0.0) == maps.OPEN
+    assert point("rate", [0.0] * 3, 2000, figure=0.0) == maps.HOLDS
+    assert point("rate", [0.0] * 3, 1000, figure=0.01) == maps.OPEN
+    assert point("rate", [0.0] * 3, 100_000, figure=0.01) == maps.HOLDS
+
+
+def test_two_rates_without_an_event_are_not_proven_equal() -> None:
+    assert point("difference", [0.0] * 3, 1000, figure=-0.01, at_most=False) == maps.OPEN
+
+
+def test_a_figure_to_be_hit_is_missed_on_either_side() -> None:
+    assert point("", [62.0, 63.0, 64.0], figure=63.0, within=10.0) == maps.HOLDS
+    assert point("", [97.0, 98.0, 99.0], figure=63.0, within=10.0) == maps.FAILS
+    assert point("", [20.0, 60.0, 99.0], figure=63.0, within=10.0) == maps.OPEN
+
+
+def test_a_point_without_any_figure_is_not_measured() -> None:
+    assert point("rate", [None, None, None]) == maps.ABSENT
+
+
 def test_a_map_without_its_keys_is_refused_by_name() -> None:
     with pytest.raises(InputError, match="figure"):
         maps.claim_map({k: v for k, v in GRID.items() if k != "figure"})

@@ -69,6 +69,12 @@ def evidence(
     factorial: Annotated[
         bool, Parameter(help="Run all combinations of the scenario's factors too.", negative="")
     ] = False,
+    maps: Annotated[
+        bool, Parameter(help="Map where each claim holds: load, telemetry, H100.", negative="")
+    ] = False,
+    drills: Annotated[
+        bool, Parameter(help="Drill each fault of the simulator under every arm.", negative="")
+    ] = False,
     world: Annotated[
         Literal["sim", "live"],
         Parameter(help="live: real doors and devices on this machine, in real time."),
@@ -85,36 +91,30 @@ def evidence(
     Exit code 0: safe; 1: unsafe; 2: bad input; 3: not enough evidence.
     """
     import reports.evidence
+    from scenarios.extras import extras
     from scenarios.folder import check_target
     from scenarios.load import load
     from scenarios.run import run as run_scenario
-    from zerolayer.output import print_json
+    from zerolayer.output import print_json, print_text
 
     settings = overrides(set, replicates)
     whole = load(scenario, settings)
     target = output if output is not None else Path("out") / whole.name
     check_target(target, force)
-    extra = {}
     live = _live(whole, live_model, live_kind) if world == "live" else None
-    if factorial:
-        from scenarios.factorial import designs
-        from scenarios.sweep import Sweep
-
-        with Sweep(jobs, quiet=quiet) as sweep:
-            extra = designs(whole, sweep)
+    asked = {"factorial": factorial, "maps": maps, "drills": drills}
+    wanted = [name for name, on in asked.items() if on]
+    words = [*(f"--{name}" for name in wanted), *(["--world", "live"] if live else [])]
     done = run_scenario(
         whole, target, jobs=jobs, force=force, quiet=quiet, finish=reports.evidence.write,
-        extra=extra, live=live,
-        command=command("evidence", scenario, settings, *(["--world", "live"] if live else [])),
+        extra=extras(whole, wanted, jobs=jobs, quiet=quiet) if wanted else {}, live=live,
+        command=command("evidence", scenario, settings, *words),
     )  # fmt: skip
     verdict = done.outcome
     if json:
         print_json({"folder": str(target), "verdict": verdict.as_dict()})
     else:
-        print(f"{verdict.answer}: {verdict.binds}")
-        for line in (verdict.more, verdict.targets, *verdict.flags):
-            if line:
-                print(line)
+        print_text(verdict.told)
         print(f"report: {target / 'report.html'}")
     return 0 if verdict.exit_code == 3 and inconclusive == "pass" else int(verdict.exit_code)
 
