@@ -310,11 +310,11 @@ class Telemetry:
 
     def _memory(self, channel: Channel, when: int) -> None:
         if self._paged:
-            if when == 0:
-                for replica in self.world.replicas:
-                    slack = replica.kind.slack_bytes
-                    self.graph.observe_memory(replica.index, slack, slack, 0.0)
-                channel.changed.clear()
+            for device, at in self._arrived(channel, when):
+                slack = self.world.replicas[device].kind.slack_bytes
+                self.graph.observe_memory(device, slack, slack, at / S)
+                if at == when:
+                    del channel.changed[device]
             self._confirm(channel, when)
             return
         arrived = self._arrived(channel, when)
