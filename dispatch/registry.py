@@ -71,22 +71,38 @@ def names() -> list[str]:
 
 def policy(name: str, params: Mapping[str, Any] | None = None, *, seed: int = 0) -> Policy:
     """Return a new policy *name* with its parameters checked; raise InputError otherwise."""
-    kind: Any = shipped().get(name)
-    if kind is None and name in _declared():
-        kind = _declared()[name].load()
-    if kind is None:
+    return build(_kind(name), name, dict(params or {}), seed=seed)
+
+
+def _kind(name: str) -> Any:
+    """Return the class or callable behind *name*."""
+    kind = shipped().get(name)
+    if kind is not None:
+        return kind
+    point = _declared().get(name)
+    if point is None:
         raise UnknownNameError("policy.name", "policy", name, names())
-    return build(kind, name, dict(params or {}), seed=seed)
+    try:
+        return point.load()
+    except Exception as error:  # whatever the code of that package raises
+        raise InputError.at(
+            f"policy {name}",
+            f"cannot be loaded from {point.value}: {error}",
+            "mend or uninstall the package that declares it",
+        ) from error
 
 
 def describe(name: str) -> dict[str, Any]:
     """Return what there is to say of a policy: summary, whole definition, signals, parameters."""
-    kind: Any = shipped().get(name)
-    if kind is None and name in _declared():
-        kind = _declared()[name].load()
-    if kind is None:
-        raise UnknownNameError("policy.name", "policy", name, names())
-    text = inspect.getdoc(kind) or ""
+    try:
+        kind = _kind(name)
+    except UnknownNameError:
+        raise
+    except InputError as error:  # one broken package must not hide the others
+        kind = None
+        text = error.problems[0].found
+    else:
+        text = inspect.getdoc(kind) or ""
     shape = getattr(kind, "Params", None)
     return {
         "name": name,

@@ -30,7 +30,7 @@ class _Schedule:
 class EdfWeights(BasePolicy):
     """Spreads by static weights with Envoy's EDF: pop the earliest deadline, put it back 1/W later.
 
-    Ties go to the earlier insertion; arithmetic is rational, since with doubles the order drifts.
+    Ties: the earlier insertion; arithmetic is rational, since with doubles the order drifts.
     Signals: health and weights. Source: Envoy edf_scheduler.h. {5,1,1} gives ``aaaabca``.
     Known failure mode: a new host of tiny weight waits for 1/W: see :meth:`starvation_bound`.
     """
@@ -114,7 +114,7 @@ class EnvoyLeastRequestParams:
 class EnvoyLeastRequest(EdfWeights):
     """EDF with the weight W / (n + 1)^bias, evaluated when a host is put back.
 
-    Ties go to the earlier insertion. Signals: own books and weights. Source: Envoy least request
+    Ties: the earlier insertion. Signals: own books and weights. Source: Envoy least request
     with unequal weights (active_request_bias 1.0). Known failure mode: the weight is as old as the
     host's last pick, and a loaded host never drains fully.
     """

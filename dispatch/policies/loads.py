@@ -128,7 +128,8 @@ class VllmDp(ScoredPolicy):
     Each own placement adds ``clients`` waiting, until a snapshot taken after it. Signals: queue.
     Ties: uniform, seeded (a fixed scan start fills rank 0 first); unknown comes last.
     Source: vLLM DP coordinator, 100 ms snapshots.
-    Known failure mode there: the snapshot wipes credits newer than itself, 27/5/0/0 (#48808).
+    Known failure mode: as vLLM does it, the snapshot wipes credits newer than itself, and four
+    ranks get 27/5/0/0 (#48808).
     """
 
     signals = frozenset({"queue", "health"})

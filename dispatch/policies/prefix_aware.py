@@ -80,8 +80,9 @@ class CacheAware(PrefixAware):
 
     Imbalanced iff max n - min n > abs and max n > rel * min n: least (n, processed, index). Hottest
     KV above overload_token_usage or spread above balance_token_usage: least KV. Else a match rate
-    above cache_threshold: the best match, ties to the lower n; else least n. Signals: own books,
-    kv. Source: SGLang gateway cache_aware; defaults of its CLI 0.3/64/1.5 and struct 0.5/32/1.1.
+    above cache_threshold: the best match; else least n. Ties: the lower n, fewer processed, then
+    configuration order. Signals: own books, kv. Source: SGLang gateway cache_aware; defaults of its
+    CLI 0.3/64/1.5 and struct 0.5/32/1.1.
     Known failure mode: ``on_miss = smallest_tree`` sends cold prompts to a busy node (#14305).
     """
 
@@ -145,8 +146,8 @@ class AibrixPrefixParams:
 class AibrixPrefix(PrefixAware):
     """Goes to the best prefix match that is not overloaded (AIBrix prefix-cache).
 
-    max n - min n > A: least n. Else the best match among devices with n <= mean + k * sigma, ties
-    to the lower n; no match: least n, random ties. Signals: own books.
+    max n - min n > A: least n. Else the best match among devices with n <= mean + k * sigma; no
+    match: least n. Ties: the lower n among matches; uniform, seeded, else. Signals: own books.
     Source: AIBrix prefix_cache.go, A = 8, k = 1 in code (16 and 2 in its README).
     Known failure mode: sigma of two busy nodes lets a third hot one pass.
     """

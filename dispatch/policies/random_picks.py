@@ -145,8 +145,8 @@ class PolledParams:
 class PolledPowerOfTwo(PowerOfTwo):
     """P2C on the engines' polled loads, with a local credit for what was placed since the poll.
 
-    Compares waiting + running of the last sample + own placements after it. Unknown loses; where
-    either is unknown both are compared by n. Signals: queue. Ties: the first drawn.
+    Compares waiting + running of the last sample + own placements after it. Where either was
+    never polled, both are compared by n. Signals: queue. Ties: the first drawn.
     Source: SGLang gateway power_of_two (10 s polls); vllm-project/router #177.
     Known failure mode: with ``credit`` off all arrivals of a poll interval herd.
     """

@@ -1,4 +1,4 @@
-"""Round robin and random placement: policies that look at nothing but who is eligible."""
+"""Round robin: a policy that looks at nothing but who is eligible."""
 
 from dispatch.graph import TopologyGraph
 from dispatch.outcomes import Reason

@@ -49,10 +49,11 @@ class Topology(BasePolicy):
 
     Feasible: B >= need, with B the sampled block less what was placed since. Lexicographic: blocks
     at least (1 - b_bin_ratio) of the largest are one bin; within it the lowest ring latency (1 ns),
-    then the lowest PCIe use (1e-6), then the larger block, then configuration order. Weighted:
-    argmin block_weight*(1 - B/max B) + ring_weight*ring/ring_scale_s + pcie_weight*pcie.
-    Nothing fits: held; fits no device ever: too_large. Unknown memory is used after all known.
-    Signals: memory (or KV blocks), ring, PCIe, health. Source: ours; the policy under test here.
+    then the lowest PCIe use (1e-6). Weighted: argmin block_weight * (1 - B / max B) + ring_weight *
+    ring / ring_scale_s + pcie_weight * pcie. Nothing fits: held; fits no device ever: too_large.
+    Unknown memory is used after all known, fewest in flight first. Ties: the larger block, then
+    configuration order. Signals: memory (or KV blocks), ring, PCIe, health. Source:
+    ours; the policy under test here.
     Known failure mode: blind to queues and prefix caches; chases the largest card of a mixed fleet
     until its room falls to that of the next.
     """

@@ -62,6 +62,7 @@ class CoreMachine(RuleBasedStateMachine):
     def note(self, request: Request, decision: Decision) -> None:
         if decision.device >= 0:
             assert self.graph.usable[decision.device]
+            assert self.graph.weight[decision.device] > 0
             assert self.graph.devices[decision.device].model == request.model
             assert decision.device not in request.tried
             assert decision.generation == self.graph.generation[decision.device]
@@ -139,6 +140,10 @@ class CoreMachine(RuleBasedStateMachine):
     @rule(i=st.integers(0, 3), up=st.booleans())
     def health(self, i: int, up: bool) -> None:
         self.graph.set_health(i, up, self.now)
+
+    @rule(i=st.integers(0, 3), weight=st.sampled_from([0.0, 0.5, 3.0]))
+    def weigh(self, i: int, weight: float) -> None:
+        self.graph.set_weight(i, weight)
 
     @rule(i=st.integers(0, 3))
     def flap(self, i: int) -> None:
