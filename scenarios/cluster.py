@@ -24,6 +24,8 @@ from scenarios.pool import Completed, Executor, Failure, failure_of
 
 TRIES = 5
 """Of a cell whose worker dies; on a shared cluster workers die for reasons that are not its own."""
+_LOSSES = 20
+"""So often a cell is sent again that was lost because no worker held its trace any more."""
 _QUIET = 50  # logging.CRITICAL: what matters is told by us
 
 MakeExecutor = Callable[[Path], Executor]
@@ -185,7 +187,7 @@ class Cluster:
 
     def _gone_with(self, trace: str, tried: int) -> None:
         """Take note that a cell was lost with the last worker that held its trace."""
-        if self.client.status != "running" or tried >= TRIES:
+        if self.client.status != "running" or tried >= _LOSSES:
             raise ZerolayerError("the cluster is gone; run the same command again to go on")
         held = self.scattered.get(trace)
         if held is not None and held.status != "finished":
