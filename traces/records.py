@@ -51,9 +51,9 @@ def _json_lines(source: Source) -> Iterator[Entry]:
             continue
         entry = Entry(line, None, text)
         try:
-            record = json.loads(text)
+            record = json.loads(text.decode())  # text: from bytes it would guess an encoding
         except (ValueError, RecursionError) as error:
-            reason = getattr(error, "msg", None) or type(error).__name__
+            reason = getattr(error, "msg", None) or getattr(error, "reason", type(error).__name__)
             entry.problem = f"is no JSON ({reason})"
         else:
             if isinstance(record, dict):

@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -70,11 +71,13 @@ class Raw:
 
 _MAIN: Final = ("arrival_ns", "prompt", "output", "number")
 _TEXTS: Final = ("request", "session", "model", "precision", "kernel_hint")
-_NUMBERS: Final = {
-    "max_tokens": ("q", MISSING), "priority": ("q", 0), "duration_s": ("d", None),
-    "ttft_s": ("d", None), "prompt_guess": ("q", MISSING), "output_guess": ("q", MISSING),
-    "tries": ("q", 1),
-}  # fmt: skip
+_NUMBERS: Final = (
+    "max_tokens", "priority", "duration_s", "ttft_s", "prompt_guess", "output_guess", "tries"
+)  # fmt: skip
+_OPTIONAL: Final = (*_TEXTS, *_NUMBERS)
+_optional: Final = attrgetter(*_OPTIONAL)
+# One object stands for NaN in every row that has none, so that tuples compare by identity.
+_DEFAULTS: Final[tuple[Any, ...]] = _optional(Row())
 
 
 class Builder:
@@ -83,8 +86,9 @@ class Builder:
     def __init__(self) -> None:
         self._main = {name: array("q") for name in _MAIN}
         self._status = array("b")
-        self._texts: dict[str, tuple[array[int], dict[str, int]]] = {}
-        self._numbers: dict[str, array[Any]] = {}
+        self._unused = set(range(len(_OPTIONAL)))
+        self._texts: dict[int, tuple[array[int], dict[str, int]]] = {}
+        self._numbers: dict[int, array[Any]] = {}
         self._blocks = array("q")
         self._offsets = array("q", [0])
         self._any_blocks = False
@@ -94,45 +98,48 @@ class Builder:
 
     def add(self, row: Row) -> None:
         """Append *row*."""
-        before = len(self)
-        for name, column in self._main.items():
-            column.append(getattr(row, name))
+        main = self._main
+        main["arrival_ns"].append(row.arrival_ns)
+        main["prompt"].append(row.prompt)
+        main["output"].append(row.output)
+        main["number"].append(row.number)
+        values = _optional(row)
+        if values != _DEFAULTS and self._unused:
+            self._open(values)
         self._status.append(row.status)
-        for name in _TEXTS:
-            value = getattr(row, name)
-            if value or name in self._texts:
-                self._text(name, before).append(self._code(name, value))
-        for name, (kind, default) in _NUMBERS.items():
-            number = getattr(row, name)
-            held = self._numbers.get(name)
-            if held is None and not (number == default or number != number):
-                fill = float("nan") if default is None else default
-                held = self._numbers[name] = array(kind, [fill]) * before
-            if held is not None:
-                held.append(number)
+        for place, (column, codes) in self._texts.items():
+            text = values[place]
+            column.append(codes.setdefault(text, len(codes)) if text else MISSING)
+        for place, numbers in self._numbers.items():
+            numbers.append(values[place])
         if row.blocks is not None:
             self._any_blocks = True
             self._blocks.extend(row.blocks)
         self._offsets.append(len(self._blocks))
 
-    def _text(self, name: str, before: int) -> "array[int]":
-        if name not in self._texts:
-            self._texts[name] = (array("q", [MISSING]) * before, {})
-        return self._texts[name][0]
-
-    def _code(self, name: str, value: str | None) -> int:
-        codes = self._texts[name][1]
-        return codes.setdefault(value, len(codes)) if value else MISSING
+    def _open(self, values: tuple[Any, ...]) -> None:
+        """Begin the columns that *values* fill first, with what the rows before had."""
+        before = len(self)
+        for place in sorted(self._unused):
+            value, default = values[place], _DEFAULTS[place]
+            if not value if place < len(_TEXTS) else value == default or value != value:
+                continue
+            self._unused.discard(place)
+            if place < len(_TEXTS):
+                self._texts[place] = (array("q", [MISSING]) * before, {})
+            else:
+                kind = "d" if isinstance(default, float) else "q"
+                self._numbers[place] = array(kind, [default]) * before
 
     def take(self) -> Raw:
         """Return the rows so far as columns."""
         arrival, prompt, output, number = (np.array(self._main[name], np.int64) for name in _MAIN)
         raw = Raw(arrival, prompt, output, number, np.array(self._status, np.int8))
-        for name, column in self._numbers.items():
-            raw.extra[name] = np.array(column)
-        for name, (codes, words) in self._texts.items():
-            raw.extra[name] = np.array(codes, np.int64)
-            raw.words[name] = list(words)
+        for place, numbers in self._numbers.items():
+            raw.extra[_OPTIONAL[place]] = np.array(numbers)
+        for place, (codes, words) in self._texts.items():
+            raw.extra[_OPTIONAL[place]] = np.array(codes, np.int64)
+            raw.words[_OPTIONAL[place]] = list(words)
         if self._any_blocks:
             raw.block_hashes = np.array(self._blocks, np.int64)
             raw.block_offsets = np.array(self._offsets, np.int64)

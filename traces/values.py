@@ -1,6 +1,7 @@
 """Single values as logs write them: times to whole nanoseconds, token counts, absent values."""
 
 import calendar
+import functools
 import math
 import re
 from fractions import Fraction
@@ -13,7 +14,7 @@ MOST_TOKENS: Final = 100_000_000
 _MOST_NS: Final = (1 << 63) - 1
 _ABSENT: Final = frozenset({"", "-", "null", "none", "nan", "n/a", "undefined"})
 _ISO: Final = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9})\d*)?)?"
+    r"(\d{4}-\d\d-\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9})\d*)?)?"
     r"\s*(Z|z|UTC|[+-]\d\d:?\d\d)?"
 )
 _DECIMAL: Final = re.compile(r"([+-]?)(\d+)(?:\.(\d*))?")
@@ -34,6 +35,17 @@ def clip(value: Any, longest: int = 60) -> str:
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
+@functools.lru_cache(maxsize=4096)
+def _day_s(date: str) -> int | None:
+    """Return seconds from 1970 to a day, None where no calendar has it."""
+    year, month, day = (int(part) for part in date.split("-"))
+    if not (1970 <= year <= 2261 and 1 <= month <= 12):
+        return None
+    if not 1 <= day <= calendar.monthrange(year, month)[1]:
+        return None
+    return calendar.timegm((year, month, day, 0, 0, 0))
+
+
 def iso_ns(text: str) -> int | None:
     """Return nanoseconds since 1970 of an ISO 8601 time, None where it is none.
 
@@ -42,18 +54,14 @@ def iso_ns(text: str) -> int | None:
     found = _ISO.fullmatch(text.strip())
     if found is None:
         return None
-    year, month, day, hour, minute = (int(found[i]) for i in range(1, 6))
-    second = int(found[6] or 0)
-    try:
-        whole = calendar.timegm((year, month, day, hour, minute, second))
-    except (ValueError, OverflowError):
+    date, hours, minutes, seconds_, fraction_, zone = found.groups()
+    day = _day_s(date)
+    hour, minute, second = int(hours), int(minutes), int(seconds_ or 0)
+    if day is None or hour > 23 or minute > 59 or second > 60:
         return None
-    good = 1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second < 61
-    if not good or year < 1970 or year > 2261:
-        return None
-    fraction = int((found[7] or "0").ljust(9, "0"))
-    zone = found[8] or "Z"
-    if zone[0] in "+-":
+    whole = day + hour * 3600 + minute * 60 + second
+    fraction = int(fraction_.ljust(9, "0")) if fraction_ else 0
+    if zone is not None and zone[0] in "+-":
         shift = int(zone[1:3]) * 3600 + int(zone[-2:]) * 60
         whole -= shift if zone[0] == "+" else -shift
     return whole * 10**9 + fraction
@@ -77,6 +85,8 @@ def time_ns(value: Any, unit: str, name: str = "time") -> int:
 
     An absent time is a BadRow: it is never taken as 0.
     """
+    if type(value) is int:  # most numbers of most logs
+        return _in_range(value * UNITS_NS[unit], value, name)
     if is_absent(value):
         raise BadRow(f"{name} is missing; a missing time is not 0")
     if isinstance(value, str):
@@ -157,6 +167,10 @@ def seconds(value: Any, name: str, unit: str = "s") -> float:
 
 def tokens(value: Any, name: str) -> int:
     """Return a token count, MISSING where absent; text such as "512" and 512.0 are numbers."""
+    if type(value) is str and len(value) < 9 and value.isascii() and value.isdigit():
+        return int(value)
+    if type(value) is int and 0 <= value <= MOST_TOKENS:
+        return value
     if is_absent(value):
         return MISSING
     if isinstance(value, str):
