@@ -11,8 +11,13 @@ from dispatch import hardware
 from dispatch.hardware import Calibration, Gpu, Roofline, calibration, collectives, operators, plan
 
 Column = NDArray[np.float64]
-STACK_PLAN: Final[Mapping[str, str]] = {"eager-2023": "eager", "vllm": "strong"}
+STACK_PLAN: Final[Mapping[str, str]] = {"eager-2023": "eager", "helix": "eager", "vllm": "strong"}
 """The kernel plan that a stack was measured with; other stacks time operators alone."""
+HELIX_CONTEXT: Final = 763 + 232 / 2
+"""Tokens that a decode of Helix's tables looks at: the means of the trace that it was made for.
+
+The files do not say; Helix's paper (ASPLOS'25) gives 763 prompt and 232 output tokens a request.
+"""
 
 
 def estimate(
@@ -100,7 +105,9 @@ def layer(gpu: Gpu, cal: Calibration, rows: pd.DataFrame) -> Column:
         p = (
             whole.parts((int(row.tokens),), (0,))
             if row.phase == "prompt"
-            else whole.parts(decode_batch=int(row.tokens), decode_context=0.0)
+            else whole.parts(
+                decode_batch=int(row.tokens), decode_context=row.tokens * HELIX_CONTEXT
+            )
         )
         out.append((p.total_s - p.lm_head_s) / whole.model.layers * 1e6)
     return np.array(out)
@@ -125,7 +132,7 @@ def tokens(gpu: Gpu, cal: Calibration, rows: pd.DataFrame) -> Column:
 def roofline(gpu: Gpu, cal: Calibration, model: str, tp: int) -> Roofline:
     """Return the roofline of a served model in 16 bits under the stack's own plan."""
     kernel_plan = plan(stack_plan(cal.stack))
-    return Roofline(gpu, hardware.model(model), "fp16", "fp16", int(tp), kernel_plan, cal)
+    return Roofline(gpu, hardware.model(model), "fp16", "fp16", int(tp), kernel_plan, cal, block=1)
 
 
 def prompt_parts(cost: Roofline, prompt: int, batch: int) -> Any:

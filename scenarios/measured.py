@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -314,12 +315,19 @@ def _serving(path: Path) -> Iterator[Measured | Unread]:
     if not needs <= set(table.columns):
         yield Unread(path, "JSON lines that are no per-request timings")
         return
-    for other in sorted(path.parent.glob("*meta*.json")):
+    for other in sorted(path.parent.glob("*meta*.json"), key=lambda p: (-_alike(p, path), p.name)):
         facts = json.loads(other.read_text(encoding="utf-8"))
         if facts.get("num_requests") == len(table):
             yield Measured("serving", "vllm", path, table, facts)
             return
     yield Unread(path, "no meta.json of the same run beside it")
+
+
+def _alike(a: Path, b: Path) -> int:
+    """Return how many letters two file names have in common at their start."""
+    return sum(
+        1 for _ in takewhile(lambda two: two[0] == two[1], zip(a.name, b.name, strict=False))
+    )
 
 
 _Reader = Callable[[Path, pd.DataFrame], Iterator[Measured | Unread]]

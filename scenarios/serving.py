@@ -1,11 +1,11 @@
 """A measured serving run against the same run in the simulator, request by request.
 
-The run's own arrivals, lengths and engine limits go through the whole simulator on one replica.
+The run's own arrivals, lengths and engine limits go through the simulator's engine on one replica.
 TTFT counts from the engine's queue, TPOT from the first to the last token, latency is their span.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -14,11 +14,17 @@ from numpy.typing import NDArray
 
 from dispatch import hardware
 from dispatch.config import PolicyConfig, WaitConfig
-from dispatch.hardware import calibration, memory_plan
-from dispatch.journal import Journal
+from dispatch.hardware import Calibration, calibration, memory_plan
 from scenarios.measured import Measured
 from scenarios.split import digest, halves
+from sim.clock import Clock, nanoseconds
 from sim.config import DoorConfig, EngineConfig, FleetConfig, ModelConfig, PoolConfig, Setup
+from sim.cost import StepCost
+from sim.engine import Engine
+from sim.fleet import Kind, build_kinds
+from sim.rates import Rates
+from sim.recall import Recall, RecallKv
+from sim.sequence import Sequence
 from traces.trace import Trace
 
 QUANTITIES: Final = ("ttft", "tpot", "latency")
@@ -108,18 +114,80 @@ def times(arrival: Any, first: Any, last: Any, output: Any) -> dict[str, Column]
     }  # fmt: skip
 
 
-def simulate(item: Measured, setup: Setup | None = None) -> tuple[pd.DataFrame, dict[str, Column]]:
-    """Replay a measured run in the simulator; return its rows and the simulated times of each."""
-    from sim.run import replay
+class _Watch:
+    """Notes when sequences of one engine emit their first token and end."""
 
+    def __init__(self, env: Clock, count: int) -> None:
+        self.env = env
+        self.first = np.full(count, np.nan)
+        self.last = np.full(count, np.nan)
+
+    def started(self, sequence: Sequence) -> None:
+        """Nothing: TTFT counts from the queue."""
+
+    def first_token(self, sequence: Sequence) -> None:
+        self.first[sequence.owner] = self.env.now_s
+
+    def finished(self, sequence: Sequence) -> None:
+        self.last[sequence.owner] = self.env.now_s
+
+    def out_of_memory(self, engine: Any, sequence: Sequence) -> None:
+        """It stays without an end."""
+
+
+def simulate(
+    item: Measured, setup: Setup | None = None, constants: Calibration | None = None
+) -> tuple[pd.DataFrame, dict[str, Column], Kind]:
+    """Run a measured run's requests through the simulator's engine, by other *constants* if given.
+
+    Returns its rows, the simulated times of each, and the replica. No door stands before the
+    engine, as none stood before the measured one.
+    """
+    setup = setup or setup_of(item)
+    kind = kind_of(setup, constants)
     trace, rows = trace_of(item.table)
-    journal = Journal(arm="measured")
-    replay(trace, setup or setup_of(item), 0, journal)
-    made = journal.to_pandas("requests").sort_values("request")
-    return rows, times(
-        made.arrival_s.to_numpy(), made.first_token_s.to_numpy(), made.end_s.to_numpy(),
-        made.output_tokens.to_numpy(),
+    env = Clock()
+    host = _Watch(env, len(trace))
+    kv = kv_of(item, kind, setup)
+    engine = Engine(env, host, 0, kv, kind.rates, setup.engine)
+    engine.prefix = Recall(kv)
+    for row in range(len(trace)):
+        output = int(trace.output_tokens[row])
+        sequence = Sequence(row, int(trace.prompt_tokens[row]), output, output, hashes=(row,))
+        env.call_at(nanoseconds(float(trace.arrival_s[row])), engine.submit, sequence)
+    env.run()
+    made = times(trace.arrival_s, host.first, host.last, trace.output_tokens)
+    return rows, made, kind
+
+
+def kv_of(item: Measured, kind: Kind, setup: Setup) -> RecallKv:
+    """Return the KV memory of the measured engine, by the rules that its configuration names."""
+    facts = item.facts
+    scheduler = (facts.get("resolved_config") or {}).get("scheduler_config") or {}
+    return RecallKv(
+        kind.plan.capacity_tokens, kind.plan.kv_bytes_per_token, setup.engine.block_tokens,
+        reserve=bool(scheduler.get("scheduler_reserve_full_isl", False)),
+        recall=bool(facts["kv_cache"].get("enable_prefix_caching", False)),
     )  # fmt: skip
+
+
+def kind_of(setup: Setup, constants: Calibration | None = None) -> Kind:
+    """Return the replica of *setup*, priced and sized by *constants* where they are given."""
+    kind = build_kinds(setup)[0]
+    if constants is None:
+        return kind
+    engine, pool = setup.engine, kind.pool
+    cost = StepCost(
+        kind.gpu, kind.model, kind.model_config.precision, pool.tp, engine.kernel_plan,
+        kv_precision=kind.model_config.kv_precision, constants=constants,
+    )  # fmt: skip
+    plan = memory_plan(
+        kind.gpu, kind.model, kind.model_config.precision, kind.model_config.kv_precision, pool.tp,
+        engine.memory_utilization_ratio, engine.kernel_plan, engine.max_num_batched_tokens,
+        max_num_seqs=engine.max_num_seqs, block_tokens=engine.block_tokens,
+        memory=constants.memory,
+    )  # fmt: skip
+    return replace(kind, cost=cost, rates=Rates(cost), plan=plan)
 
 
 def statistics(found: Mapping[str, Column], kept: Any) -> dict[str, tuple[float, float]]:
@@ -146,26 +214,25 @@ def compare(
 
 
 def serve(item: Measured) -> Serving:
-    """Simulate one measured run by the bundled constants, and by those of a GPU without a fit."""
+    """Simulate one measured run by the bundled constants, and by those of a GPU without a fit.
+
+    The bar is put to the second half of a run that the constants were fitted to, else to all of it.
+    """
     setup = setup_of(item)
-    pool, engine = setup.fleet.pools[0], setup.engine
-    card, shape = hardware.gpu(pool.gpu), hardware.model(setup.model.name)
-    cal = calibration(card, engine.kernel_plan)
-    fit = cal.fits.get("host")
+    card = hardware.gpu(setup.fleet.pools[0].gpu)
+    fit = calibration(card, setup.engine.kernel_plan).fits.get("host")
     read = bool(fit and digest(item.path) in fit.files)
-    rows, made = simulate(item, setup)
-    plan = memory_plan(
-        card, shape, setup.model.precision, None, pool.tp, engine.memory_utilization_ratio,
-        engine.kernel_plan, engine.max_num_batched_tokens, max_num_seqs=engine.max_num_seqs,
-        block_tokens=engine.block_tokens,
-    )  # fmt: skip
+    rows, made, kind = simulate(item, setup)
+    bare = calibration(card, setup.engine.kernel_plan, bare=True)
+    _, guess, _ = simulate(item, setup, bare)
     real = times(rows.queued_ts, rows.first_token_ts, rows.last_token_ts, rows.output_toks)
     every = np.ones(len(rows), dtype=bool)
     return Serving(
-        item.path.name, shape.name, card.name, len(rows), int(np.isfinite(made["latency"]).sum()),
-        plan.capacity_tokens, int(item.facts["kv_cache"].get("num_kv_tokens", 0)),
-        compare(rows, made), {}, _ms(statistics(real, every)),
-        _ms(statistics(made, every)), "second" if read else "all",
+        item.path.name, kind.model.name, card.name, len(rows),
+        int(np.isfinite(made["latency"]).sum()), kind.plan.capacity_tokens,
+        int(item.facts["kv_cache"].get("num_kv_tokens", 0)), compare(rows, made),
+        compare(rows, guess), _ms(statistics(real, every)), _ms(statistics(made, every)),
+        "second" if read else "all",
     )  # fmt: skip
 
 

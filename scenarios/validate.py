@@ -20,7 +20,7 @@ from scenarios.split import digest, held_out
 
 SECTION: Final[Mapping[str, str]] = {
     "gemm": "gemm", "elementwise": "elementwise", "prefill_attention": "attention",
-    "decode_attention": "attention", "all_reduce": "collective", "layer": "host",
+    "decode_attention": "attention", "all_reduce": "collective", "layer": "gemm",
     "prompt": "host", "token": "host",
 }  # fmt: skip
 """The section of a calibration that a kind of table is fitted into."""

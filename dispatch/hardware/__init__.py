@@ -15,6 +15,6 @@ from dispatch.hardware.plans import PLANS, KernelPlan, plan
 from dispatch.hardware.roofline import Parts, Roofline
 
 __all__ = [
-    "PLANS", "PRECISION_BYTES", "Calibration", "Gpu", "KernelPlan", "MemoryPlan", "Model", "Parts", "Roofline",
-    "calibration", "gpu", "gpus", "memory_plan", "model", "models", "plan", "stacks",
+    "PLANS", "PRECISION_BYTES", "Calibration", "Gpu", "KernelPlan", "MemoryPlan", "Model", "Parts",
+    "Roofline", "calibration", "gpu", "gpus", "memory_plan", "model", "models", "plan", "stacks",
 ]  # fmt: skip

@@ -88,17 +88,15 @@ class Host:
     sequence_us: float = 2.0
     prefill_us: float = 0.0
     blend: float = 4.0
-    crowd_us: float = (
-        0.0  # a token beyond crowd_tokens of a prefill, times log2(tp): seen, unexplained
-    )
-    crowd_tokens: int = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
     """All-reduce of a ring: start + steps x hop + moved / rate + sqrt(pipe x steps x moved / rate).
 
-    The rate is ``port_ratio`` of the port's for two GPUs and grows as (n / 2) ** growth.
+    The rate is ``port_ratio`` of the port's for two GPUs and grows as (n / 2) ** growth. Bytes
+    beyond ``crowd_mib`` cost more where over two GPUs take part: seen in prefills of the eager
+    stack of 2023 and in no benchmark of NCCL alone; its cause is not known.
     """
 
     start_us: float = 4.7
@@ -106,6 +104,8 @@ class Collective:
     pipe_us: float = 4.2
     port_ratio: float = 0.67
     growth: float = 0.37
+    crowd_mib: float = 32.0
+    crowd_gb_per_s: float = 0.0  # 0: no such effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,10 @@ class Network:
     start_us: float = 35.0
     step_us: float = 8.0
     pipe_us: float = 20.0
-    gb_per_s: tuple[float, ...] = (6.0, 6.0, 20.0, 20.0)  # for 1, 2, 4 and 8 GPUs a node
+    one_gb_per_s: float = 6.0  # one GPU of each node, then two, four and eight
+    two_gb_per_s: float = 6.0
+    four_gb_per_s: float = 20.0
+    eight_gb_per_s: float = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +162,8 @@ class Calibration:
     launch: Launch = Launch()
     host: Host = Host()
     collective: Collective = Collective()
-    custom: Collective = Collective()
+    crossing: Collective = Collective()  # rings that leave NVLink pairs over PCIe
+    custom: Collective = Collective()  # the one-shot kernel of graphed engines
     network: Network = Network()
     memory: Memory = Memory()
     fits: Mapping[str, Fit] = field(default_factory=dict, hash=False)
@@ -168,7 +172,8 @@ class Calibration:
 
 SECTIONS: Final[Mapping[str, type]] = {
     "gemm": Gemm, "attention": Attention, "elementwise": Elementwise, "launch": Launch,
-    "host": Host, "collective": Collective, "custom": Collective, "network": Network,
+    "host": Host, "collective": Collective, "crossing": Collective, "custom": Collective,
+    "network": Network,
     "memory": Memory,
 }  # fmt: skip
 EAGER: Final = "eager-2023"
@@ -183,17 +188,27 @@ def stack_of(kernel_plan: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def calibration(gpu: Gpu, kernel_plan: str = "strong", stack: str | None = None) -> Calibration:
-    """Return the constants for *gpu*: its own file's sections over the stack's generic ones."""
+def calibration(
+    gpu: Gpu, kernel_plan: str = "strong", stack: str | None = None, bare: bool = False
+) -> Calibration:
+    """Return the constants for *gpu*: its own file's sections over the stack's generic ones.
+
+    *bare* leaves the GPU's own files out: what a GPU without a fit would get.
+    """
     stack = stack or stack_of(kernel_plan)
     known = stacks()
     if stack not in known:
         raise UnknownNameError("", "stack", stack, known)
-    own = _find(f"{gpu.name.lower()}.{stack}.toml")
+    own = None if bare else _find(f"{gpu.name.lower()}.{stack}.toml")
     generic = _find(f"generic.{stack}.toml")
-    near = () if stack == GRAPHED else (
-        _find(f"generic.{GRAPHED}.toml"), _find(f"{gpu.name.lower()}.{GRAPHED}.toml"),
-    )  # fmt: skip
+    near = (
+        ()
+        if stack == GRAPHED
+        else (
+            _find(f"generic.{GRAPHED}.toml"),
+            None if bare else _find(f"{gpu.name.lower()}.{GRAPHED}.toml"),
+        )
+    )
     documents = [(path, read_toml(path)) for path in (*near, generic, own) if path]
     return _merge(gpu, stack, kernel_plan, documents, own is not None)
 
@@ -236,8 +251,7 @@ def _merge(
                 Problem(str(path), f"unknown key {name}.{key}", nearest(key, keys))
                 for key in values if key not in keys
             ]  # fmt: skip
-            known = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-            sections[name] = kind(**{k: v for k, v in known.items() if k in keys})
+            sections[name] = kind(**{k: v for k, v in values.items() if k in keys})
             fits[name] = _fit(document.get("fit", {}).get(name, {}))
     if problems:
         raise InputError(problems)

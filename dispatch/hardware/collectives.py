@@ -29,13 +29,23 @@ def ring_s(c: Collective, port: float, n: Any, size_bytes: Any) -> Any:
     """Return an all-reduce of *size_bytes* on *n* GPUs over ports of *port* bytes per second."""
     moved = 2.0 * (n - 1) / n * size_bytes / (port * c.port_ratio * (n / 2.0) ** c.growth)
     steps = c.start_us + c.step_us * (n - 1)
-    return steps * 1e-6 + moved + np.sqrt(c.pipe_us * 1e-6 * (n - 1) * moved)
+    time = steps * 1e-6 + moved + np.sqrt(c.pipe_us * 1e-6 * (n - 1) * moved)
+    if c.crowd_gb_per_s > 0 and n > 2:
+        crowd = np.maximum(size_bytes - c.crowd_mib * 2**20, 0.0)
+        time = time + 2.0 * (n - 1) / n * crowd / (c.crowd_gb_per_s * 1e9)
+    return time
+
+
+def ring_of(gpu: Gpu, cal: Calibration, n: int) -> Collective:
+    """Return the constants of a ring of *n* GPUs of one node, by the links that it crosses."""
+    return cal.crossing if gpu.topology == "pairwise" and n > 2 else cal.collective
 
 
 def network_s(cal: Calibration, n: int, per_node: int, size_bytes: Any) -> Any:
     """Return an all-reduce of *size_bytes* on *n* GPUs, *per_node* of them on each node."""
     c = cal.network
-    rate = np.interp(np.log2(per_node), (0, 1, 2, 3), c.gb_per_s) * 1e9
+    rates = (c.one_gb_per_s, c.two_gb_per_s, c.four_gb_per_s, c.eight_gb_per_s)
+    rate = np.interp(np.log2(per_node), (0, 1, 2, 3), rates) * 1e9
     moved = 2.0 * (n - 1) / n * size_bytes / rate
     steps = c.start_us + c.step_us * (n - 1)
     return steps * 1e-6 + moved + np.sqrt(c.pipe_us * 1e-6 * (n - 1) * moved)
@@ -53,7 +63,7 @@ def all_reduce_s(
     if n > per_node:
         return float(network_s(cal, n, per_node, size_bytes))
     port = port_bytes_per_s(gpu, n)
-    ring = float(ring_s(cal.collective, port, n, size_bytes))
+    ring = float(ring_s(ring_of(gpu, cal, n), port, n, size_bytes))
     if graphed and gpu.topology == "nvswitch" and size_bytes <= CUSTOM_BYTES:
         return min(ring, float(ring_s(cal.custom, port, n, size_bytes)))
     return ring
@@ -69,7 +79,7 @@ def measured_s(
     if n > per_node:
         return network_s(cal, n, per_node, size_bytes)
     port = port_bytes_per_s(gpu, n)
-    ring = ring_s(cal.collective, port, n, size_bytes)
+    ring = ring_s(ring_of(gpu, cal, n), port, n, size_bytes)
     if backend == "nccl":
         return ring
     own = np.where(size_bytes <= CUSTOM_BYTES, ring_s(cal.custom, port, n, size_bytes), ring)

@@ -7,7 +7,7 @@ and the libraries hold, and the peak of a profiling run; the rest, in whole bloc
 from dataclasses import dataclass
 from functools import lru_cache
 
-from dispatch.hardware.calibration import calibration
+from dispatch.hardware.calibration import Memory, calibration
 from dispatch.hardware.catalogue import PRECISION_BYTES, Gpu, Model
 from dispatch.hardware.plans import plan as kernel_plan_of
 from dispatch.hardware.plans import workspace_bytes
@@ -41,13 +41,13 @@ class MemoryPlan:
 @lru_cache(maxsize=512)
 def _plan(
     gpu: Gpu, model: Model, precision: str, kv_precision: str, tp: int, ratio: float,
-    kernel_plan: str, tokens: int, seqs: int, block_tokens: int,
+    kernel_plan: str, tokens: int, seqs: int, block_tokens: int, memory: Memory,
 ) -> MemoryPlan:  # fmt: skip
     shards = min(tp, model.kv_heads)  # fewer KV heads than GPUs: heads are copied
     per_token = model.kv_bytes_per_token(kv_precision) * tp / shards
     weights = model.weights_bytes(precision)
     graphed = kernel_plan_of(kernel_plan).graphed
-    context = calibration(gpu, kernel_plan).memory.context_bytes(tp, graphed) * tp
+    context = memory.context_bytes(tp, graphed) * tp
     workspace = workspace_bytes(model, kernel_plan, tp, tokens, seqs) * tp
     budget = gpu.memory_bytes * ratio * tp
     pool = max(budget - weights - context - workspace, 0.0)
@@ -70,15 +70,17 @@ def memory_plan(
     *,
     max_num_seqs: int = 256,
     block_tokens: int = 16,
+    memory: Memory | None = None,
 ) -> MemoryPlan:
     """Return where the bytes of a replica of *tp* GPUs go.
 
     Shapes as vLLM names them; *kv_precision* None takes 16 bits, or FP8 under FP8 weights. The plan
-    may not fit: ask ``.fits``.
+    may not fit: ask ``.fits``. *memory* replaces the calibration's bytes of context and libraries.
     """
     kv = kv_precision or ("fp8" if precision == "fp8" else "fp16")
     assert kv in PRECISION_BYTES
     return _plan(
         gpu, model, precision, kv, tp, utilization_ratio, kernel_plan,
         max_batched_tokens, max_num_seqs, block_tokens,
+        memory or calibration(gpu, kernel_plan).memory,
     )  # fmt: skip

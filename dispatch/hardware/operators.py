@@ -22,6 +22,8 @@ _TILES: Final = np.array(
      (32, 128), (128, 32), (32, 64), (16, 64)], dtype=float,
 )  # fmt: skip
 _SPLITS: Final = (1.0, 2.0, 4.0, 8.0)  # ways to split k where tiles are too few
+L2_SPILL: Final = (0.6, 0.85)
+"""Traffic over L2 size between which a pass goes from all hits to all misses."""
 _ROWS: Final = 128  # query rows of one attention tile
 
 
@@ -128,16 +130,31 @@ def _blend(a: Numbers, b: Numbers, power: float) -> Any:
     return high * (1.0 + (low / high) ** power) ** (1.0 / power)
 
 
+def elementwise_ratio(c: Elementwise, kind: str) -> float:
+    """Return the share of the bandwidth that passes of *kind* (norm, add, rope, act) reach."""
+    return {"norm": c.norm_ratio, "add": c.add_ratio, "rope": c.rope_ratio, "act": c.act_ratio}[
+        kind
+    ]
+
+
+def norm_s(gpu: Gpu, c: Elementwise, moved_bytes: Numbers, rows: Numbers, width: Numbers) -> Any:
+    """Return the time of a norm of *rows* rows of *width* elements, without its launch.
+
+    A norm runs a block a row, in waves of two blocks an SM; what it moves comes from DRAM once it
+    no longer fits L2 (a cache that is cycled through misses as a whole).
+    """
+    low, high = L2_SPILL
+    time = moved_bytes / (gpu.bandwidth_bytes_per_s * c.norm_ratio)
+    spilt = np.clip((moved_bytes / max(gpu.l2_bytes, 1) - low) / (high - low), 0.0, 1.0)
+    waves = np.ceil(rows / (2.0 * gpu.sms)) * width / 1024 * c.norm_us * 1e-6
+    return np.maximum(time * spilt, waves)
+
+
 def elementwise_s(
     gpu: Gpu, c: Elementwise, kind: str, moved_bytes: Numbers, rows: Numbers = 0.0,
     width: Numbers = 0.0,
 ) -> Any:  # fmt: skip
-    """Return the time of a pass of *kind* (norm, add, rope, act), without its launch.
-
-    A norm of *rows* rows of *width* elements runs a block a row, in waves.
-    """
-    ratio = {"norm": c.norm_ratio, "add": c.add_ratio, "rope": c.rope_ratio, "act": c.act_ratio}
-    time = moved_bytes / (gpu.bandwidth_bytes_per_s * ratio[kind])
-    if kind != "norm":
-        return time
-    return np.maximum(time, np.ceil(rows / (2.0 * gpu.sms)) * width / 1024 * c.norm_us * 1e-6)
+    """Return the time of a pass of *kind* (norm, add, rope, act), without its launch."""
+    if kind == "norm":
+        return norm_s(gpu, c, moved_bytes, rows, width)
+    return moved_bytes / (gpu.bandwidth_bytes_per_s * elementwise_ratio(c, kind))

@@ -5,7 +5,6 @@ for each decoding sequence together: projections see all tokens at once, attenti
 apart.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
@@ -19,7 +18,7 @@ from dispatch.hardware.plans import KernelPlan, pass_bytes, score_traffic
 
 KNEE_TOKENS: Final = (256, 2048)
 """Contexts a sequence between which a decode iteration is taken as affine in its context."""
-_BLOCK: Final = 64  # token counts priced at a time
+_BLOCK: Final = 64  # token counts priced at a time: a simulation asks for many neighbours
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,9 @@ class Roofline:
     def __init__(
         self, gpu: Gpu, model: Model, precision: str, kv_precision: str, tp: int,
         plan: KernelPlan, cal: Calibration, gpus_per_node: int = 8, ring_factor: float = 1.0,
+        block: int = _BLOCK,
     ) -> None:  # fmt: skip
+        self.block = block
         self.gpu, self.model, self.plan, self.cal = gpu, model, plan, cal
         self.precision, self.kv_precision, self.tp = precision, kv_precision, tp
         self.gpus_per_node, self.ring_factor = gpus_per_node, ring_factor
@@ -64,7 +65,7 @@ class Roofline:
         """Return the same replica with collectives *factor* times slower."""
         return Roofline(
             self.gpu, self.model, self.precision, self.kv_precision, self.tp, self.plan, self.cal,
-            self.gpus_per_node, self.ring_factor * factor,
+            self.gpus_per_node, self.ring_factor * factor, self.block,
         )  # fmt: skip
 
     def parts(
@@ -123,14 +124,14 @@ class Roofline:
         """Return the projections of all layers for *tokens* tokens."""
         if (known := self._projections.get(tokens)) is not None:
             return known
-        first = (tokens - 1) // _BLOCK * _BLOCK + 1
-        block = np.arange(first, first + _BLOCK, dtype=float)
-        total = np.zeros(_BLOCK)
+        first = (tokens - 1) // self.block * self.block + 1
+        block = np.arange(first, first + self.block, dtype=float)
+        total = np.zeros(self.block)
         flops, width = self.gpu.flops_for(self.precision), PRECISION_BYTES[self.precision]
         for s in operators.projections(self.model, self.tp):
             total += operators.gemm_s(self.gpu, self.cal.gemm, block, s.n, s.k, flops, width)
         total *= self.model.layers
-        self._projections.update(zip(range(first, first + _BLOCK), total.tolist(), strict=True))
+        self._projections.update(zip(range(first, first + self.block), total.tolist(), strict=True))
         return self._projections[tokens]
 
     def _attention_s(
@@ -153,12 +154,16 @@ class Roofline:
         return m.layers * total
 
     def _elementwise_s(self, tokens: int, attended: float) -> float:
-        gpu, m = self.gpu, self.model
+        gpu, m, c = self.gpu, self.model, self.cal.elementwise
         moved = pass_bytes(m, self.plan.name, self.tp, tokens, gpu.l2_bytes)
         total = sum(
-            float(operators.elementwise_s(gpu, self.cal.elementwise, kind, size))
-            for kind, size in moved.items()
-        )
+            size / (gpu.bandwidth_bytes_per_s * operators.elementwise_ratio(c, kind))
+            for kind, size in moved.items() if kind != "norm"
+        )  # fmt: skip
+        norms = self.plan.passes.get(("norm", "hidden"), 0) / 2.0  # each reads and writes
+        if norms:
+            size = 2.0 * tokens * m.hidden * self.plan.scratch_bytes
+            total += norms * float(operators.norm_s(gpu, c, size, tokens, m.hidden))
         scores = score_traffic(m, self.plan.name, self.tp, attended, gpu.l2_bytes)
         total += scores / (gpu.bandwidth_bytes_per_s * self.cal.gemm.memory_ratio)
         return m.layers * total
@@ -183,8 +188,6 @@ class Roofline:
     def _with_host(self, gpu: Parts, prompt: int, sequences: int) -> Parts:
         host = self.cal.host
         waits = host.sequence_us * sequences * 1e-6
-        if prompt > host.crowd_tokens:
-            waits += (prompt - host.crowd_tokens) * host.crowd_us * 1e-6 * math.log2(self.tp)
         if self.plan.graphed:
             waits += (host.iteration_us + (host.prefill_us if prompt else 0.0)) * 1e-6
         else:
