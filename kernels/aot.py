@@ -86,8 +86,10 @@ def build(
     signature |= dict.fromkeys(fixed, "constexpr")
     places = {(order.index(name),): value for name, value in fixed.items()}
     source = ASTSource(block_kernel, {n: signature[n] for n in order}, places, attributes)
-    options = {"num_warps": tiling.warps, "num_stages": tiling.stages,
-               "enable_fp_fusion": True, "launch_cooperative_grid": phases[1] - phases[0] > 1}  # fmt: skip
+    options = {
+        "num_warps": tiling.warps, "num_stages": tiling.stages, "enable_fp_fusion": True,
+        "launch_cooperative_grid": phases[1] - phases[0] > 1,
+    }  # fmt: skip
     done = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     return _read(done, f"sm_{capability}", (phases[0], phases[1]))
 

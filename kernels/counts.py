@@ -106,7 +106,7 @@ def _qkv(spec: BlockSpec, t: Tiling, b: Pass) -> Bytes:
     lines = b.valid * (_INDEX + 2 * _PAGE)
     return Bytes(
         base.loaded + _tiles(b.rows, t.bm) * bias + turned + across * lines,
-        base.distinct + bias + angles + lines,
+        base.distinct + bias + angles + b.valid * (_INDEX + _PAGE),
         b.valid * (spec.q_width * b.scratch + 2 * spec.kv_width * b.width),
     )
 
