@@ -46,6 +46,12 @@ def _design(table: Mapping[str, Any], confidence: float, heading: str) -> Effect
     )
     unstable = sum(not c.get("stable", True) for c in table["cells"])
     told = list(made.flagged)
+    ran = table.get("ran")
+    if ran and ran < made.cells:
+        told.append(
+            f"{ran} of the {made.cells} combinations were run; the others are alike to one of them "
+            "(kernels that fell back; telemetry that static weights do not read)."
+        )
     if unstable:
         told.append(
             f"{unstable} of {len(table['cells'])} cells and replicates leave over 1 % of their "

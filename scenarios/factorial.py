@@ -1,6 +1,7 @@
 """Which part did what: every combination of the scenario's switches, on the same replicates."""
 
 import itertools
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from dispatch.errors import InputError
+from reports.shadow import STATELESS
 from scenarios import arms
 from scenarios.check import found_in
 from scenarios.document import merge
@@ -122,12 +124,16 @@ def run(
     out and told.
     """
     made = combinations(scenario, variant)
+    alike = [_content(combination.arm) for combination in made]
+    unique = {key: combination.arm for key, combination in zip(alike, made, strict=True)}
     cells = [
-        SweepCell(_alone(scenario, combination.arm), combination.arm.name, replicate)
-        for combination in made
+        SweepCell(_alone(scenario, arm), arm.name, replicate)
+        for arm in unique.values()
         for replicate in range(scenario.replicates)
     ]
-    outcomes = sweep.run(cells, f"factorial {scenario.name}")
+    ran = sweep.run(cells, f"factorial {scenario.name}")
+    places = {key: number * scenario.replicates for number, key in enumerate(unique)}
+    outcomes = [o for key in alike for o in ran[places[key] : places[key] + scenario.replicates]]
     names = [factor.name for factor in scenario.factors]
     return {
         "switches": names,
@@ -137,8 +143,21 @@ def run(
         "unit": "points",
         "larger_is_better": True,
         "cells": list(_rows(names, made, outcomes, scenario.replicates)),
+        "ran": len(unique),
         "failures": sorted({o.failure for o in outcomes if o.failure}),
     }
+
+
+def _content(arm: ArmConfig) -> str:
+    """Return what the outcomes of *arm* hang on: combinations alike in it are run once.
+
+    A kernel plan that fell back is the old one, and a policy that looks at no telemetry places
+    alike whatever its age.
+    """
+    about = arm.model_dump(mode="json", exclude={"name", "title"})
+    if arm.policy.name in STATELESS:
+        del about["telemetry"]
+    return json.dumps(about, sort_keys=True)
 
 
 def _alone(scenario: Scenario, arm: ArmConfig) -> Scenario:

@@ -6,10 +6,10 @@ import pytest
 
 from dispatch.errors import InputError
 from reports.factorial import effects
-from scenarios.factorial import combinations, designs
+from scenarios.factorial import combinations, designs, run
 from scenarios.load import load
 from scenarios.store import Store
-from scenarios.sweep import Sweep
+from scenarios.sweep import Outcome, Sweep, SweepCell
 from tests.scenarios.small import small
 
 FACTORS = """
@@ -48,6 +48,41 @@ def test_fused_kernels_on_a_v100_fall_back_and_say_so() -> None:
         _, _, kernels, fleet, _, _ = made.levels
         assert bool(made.flag) == (kernels and not fleet)
         assert made.arm.engine.kernel_plan == ("fused" if kernels and fleet else "three_stage")
+
+
+def test_combinations_that_are_alike_run_once_and_say_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[SweepCell] = []
+
+    def count(self: Sweep, cells: list[SweepCell], *_: object) -> list[Outcome]:
+        asked.extend(cells)
+        return [Outcome(cell, {"attainment": float(len(asked))}) for cell in cells]
+
+    monkeypatch.setattr(Sweep, "run", count)
+    scenario = load("migration-2023q3")
+    with Sweep(1, quiet=True) as sweep:
+        found = run(scenario, sweep)
+    assert len(found["cells"]) == 64 * 5
+    assert found["ran"] == 36  # old fleet: no fused kernels; static weights: no telemetry
+    assert len(asked) == 36 * 5
+
+
+def test_static_weights_fare_alike_whatever_the_age_of_telemetry(tmp_path: Path) -> None:
+    scenario = load("migration-2023q3", ["trace.limit=400", "replicates=1"])
+    by_levels = {c.levels: c.arm for c in combinations(scenario)}
+    levels = (False, False, False, True, False)
+    arms = [by_levels[*levels, new] for new in (False, True)]
+    assert arms[0].telemetry != arms[1].telemetry
+    bare = {"baseline": "", "candidate": "", "factors": (), "story_inputs": ()}
+    cells = [
+        SweepCell(scenario.model_copy(update={**bare, "arms": (arm,)}), arm.name, 0) for arm in arms
+    ]
+    with Sweep(1, store=Store(tmp_path), quiet=True) as sweep:
+        old, new = (dict(o.figures) for o in sweep.run(cells))
+    for figures in (old, new):
+        del figures["fact_arrivals_per_window"]
+    assert repr(old) == repr(new)
 
 
 def test_a_design_is_what_the_report_takes(tmp_path: Path) -> None:

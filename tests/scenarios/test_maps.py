@@ -1,9 +1,12 @@
 """Maps of where claims hold: which runs they ask for, and that alike ones run once."""
 
+from pathlib import Path
+
 import pytest
 
 from scenarios import maps
 from scenarios.load import load
+from scenarios.store import Store
 from scenarios.sweep import Outcome, Sweep, SweepCell
 
 
@@ -48,12 +51,12 @@ def test_the_baseline_runs_once_for_all_ages_of_the_candidates_telemetry(
 
 @pytest.mark.slow
 def test_a_small_grid_runs_and_says_where_nothing_was_measured(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name, value in (("LOADS", (1.0,)), ("AGES_MS", (50.0,)), ("SHARES", (0.0,))):
         monkeypatch.setattr(maps, name, value)
     scenario = load("migration-2023q3", ["trace.limit=120", "replicates=2"])
-    with Sweep(1, quiet=True) as sweep:
+    with Sweep(1, store=Store(tmp_path), quiet=True) as sweep:
         found = maps.study(scenario, sweep)["maps"]
     by_claim = {t["claim"]: t for t in found if "telemetry" in t["x"]}
     assert all(c["value"] is None for c in by_claim["C8"]["cells"])  # 0.3 arrivals a window
