@@ -1,7 +1,8 @@
 """What the doors cost: ratios measured in one run on this machine, each beside its own floor.
 
 The floors are built here: a bare starlette endpoint that parses JSON and answers JSON, and a bare
-gRPC stream of one message. Every figure is CPU-bound on loopback, medians over interleaved rounds.
+gRPC stream of one message. What has a bar is measured before a device that answers at once, in the
+same process as its floors. Every figure is CPU-bound on loopback, medians over interleaved rounds.
 """
 
 import asyncio
@@ -12,7 +13,8 @@ import statistics
 import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import grpc
 import httpx
@@ -22,11 +24,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from dispatch.fleet import DeviceInfo
 from live.config import LiveConfig
 from live.door.app import build_app
 from live.flow import Flow
 from live.legacy import worker_pb2 as wire
 from live.legacy import worker_pb2_grpc as stubs
+from live.legacy.router import LegacyBackend
+from live.legacy.worker import job_of
+from live.legacy.workers import Worker
 from live.process import DoorProcess
 from live.sequence import Event, Job, Kind
 from live.serve import listen
@@ -133,6 +139,41 @@ class InstantBackend:
         return flow
 
 
+class _InstantWorker(stubs.WorkerServicer):
+    """A worker whose device answers at once, with the one message that a real one sends."""
+
+    async def Generate(self, call: Any, context: Any) -> AsyncIterator[Any]:
+        job_of(call.json_rpc)
+        now = time.monotonic()
+        yield wire.Piece(
+            kind=int(Kind.finished), time_s=now, tokens=(65,), reason="length", fragmentation=0.0,
+            handed_over_s=now, started_s=now,
+        )  # fmt: skip
+
+
+@contextlib.asynccontextmanager
+async def instant_legacy() -> AsyncIterator[str]:
+    """Serve the whole legacy path, in one process, over a worker whose device answers at once."""
+    server = grpc.aio.server()
+    register: Any = stubs.add_WorkerServicer_to_server
+    register(_InstantWorker(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    worker = Worker(cast(Any, SimpleNamespace(returncode=None)), port)
+    worker.info = DeviceInfo("instant", "cpu", "", model="tiny", total_bytes=1e9)
+    worker.context_tokens, worker.vocab = 4096, 320
+    config = LiveConfig()
+    backend = LegacyBackend(config, cast(Any, SimpleNamespace(items=[worker])))
+    app = build_app(backend, config.limits)
+    try:
+        async with listen(app, "127.0.0.1", 0, config) as (_, url):
+            yield url
+        await backend.stop()
+    finally:
+        await worker.channel.close()
+        await server.stop(0)
+
+
 def measure(calls: int = 100, clients: tuple[int, ...] = (1, 8, 64)) -> dict[str, Any]:
     """Measure both doors, the floors between them, and the ratios that have bars."""
     config = LiveConfig.model_validate({"devices": [{"name": "a"}, {"name": "b"}]})
@@ -144,10 +185,8 @@ def measure(calls: int = 100, clients: tuple[int, ...] = (1, 8, 64)) -> dict[str
         trips = asyncio.run(_trips(direct.url, legacy.url, calls))
     found["round_trips"] = {n: statistics.median(t) * 1e3 for n, t in trips.items()}
     t = found["round_trips"]
-    device_ms = max(0.0, t["direct_ms"] - t["instant_door_ms"])
-    legacy_ms = t["legacy_ms"] - device_ms
     door = t["instant_door_ms"] / t["starlette_ms"]
-    legacy_ratio = legacy_ms / (t["starlette_ms"] + t["grpc_stream_ms"])
+    legacy_ratio = t["instant_legacy_ms"] / (t["starlette_ms"] + t["grpc_stream_ms"])
     lone = next((r["direct_p50_ms"] for r in found["handling"] if r["clients"] == 1), None)
     found["ratios"] = {
         "door over a bare starlette echo": door,
@@ -187,8 +226,15 @@ async def _trips(direct: str, legacy: str, calls: int) -> dict[str, list[float]]
     config = LiveConfig()
     times: dict[str, list[float]] = {}
     door = build_app(InstantBackend(), config.limits)
-    async with bare_starlette() as echo, listen(door, "127.0.0.1", 0, config) as (_, instant):
-        urls = {"starlette": echo, "instant_door": instant, "direct": direct, "legacy": legacy}
+    async with (
+        bare_starlette() as echo,
+        listen(door, "127.0.0.1", 0, config) as (_, instant),
+        instant_legacy() as instant_path,
+    ):
+        urls = {
+            "starlette": echo, "instant_door": instant, "instant_legacy": instant_path,
+            "direct": direct, "legacy": legacy,
+        }  # fmt: skip
         for _ in range(_ROUNDS):
             for name, url in urls.items():
                 whole, _ = await request_s(url, calls // _ROUNDS + 5)

@@ -46,6 +46,8 @@ class LiveEngine(Section):
     chunked_prefill: bool = True
     preemption: Literal["none", "recompute"] = "recompute"
     max_waiting: int = Field(default=1024, ge=0)
+    kernels: Literal["auto", "torch", "triton"] = "auto"
+    """What runs the blocks; auto: the Triton kernels on a GPU of capability 8.0 or later."""
 
 
 class DoorLimits(Section):

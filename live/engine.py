@@ -3,11 +3,13 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dispatch import keyed
+from dispatch.errors import InputError
 from dispatch.hints import plan_for
 from live.clock import KernelClock
 from live.config import LiveEngine
@@ -35,6 +37,7 @@ class Engine:
             if limits.kv == "paged"
             else ContiguousKv(model.shape, kv_bytes, model.device)
         )
+        self.blocks = kernel_blocks(model, limits.kernels)
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.steps = 0
@@ -214,12 +217,12 @@ class Engine:
             flat += run.sequence.tokens[past:end]
             positions += range(past, end)
             last.append(run.start + run.count - 1)
-        logits = self.model.forward(
-            torch.tensor(flat, device=device),
-            torch.tensor(positions, device=device),
-            torch.tensor(last, device=device),
-            self.cache.bind(runs),
-        )
+        tokens, ends = torch.tensor(flat, device=device), torch.tensor(last, device=device)
+        if self.blocks is not None:
+            logits = self.blocks.forward(tokens, ends, self.cache, runs)
+        else:
+            where = torch.tensor(positions, device=device)
+            logits = self.model.forward(tokens, where, ends, self.cache.bind(runs))
         return sample(logits, [run.sequence for run in runs])
 
     def _mark_started(self, runs: list[Run]) -> None:
@@ -289,3 +292,22 @@ def is_memory_error(error: BaseException) -> bool:
         return True
     text = str(error).lower()
     return "out of memory" in text or "can't allocate memory" in text
+
+
+def kernel_blocks(model: Llama, wanted: str) -> Any:
+    """Return what runs *model*'s blocks on the kernels, or None where plain torch runs them.
+
+    *wanted* is auto (kernels on a GPU of compute capability 8.0 or later), torch or triton. Raises
+    InputError where triton is asked for and not there.
+    """
+    cuda = model.device.type == "cuda"
+    able = cuda and torch.cuda.get_device_capability(model.device) >= (8, 0)
+    if wanted == "torch" or (wanted == "auto" and not able):
+        return None
+    try:
+        from live.blocks import KernelBlocks  # Triton takes a second to load
+    except ImportError as error:
+        raise InputError.at(
+            "engine.kernels", f"triton cannot be imported ({error})", "install zerolayer[live]"
+        ) from None
+    return KernelBlocks(model)

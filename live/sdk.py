@@ -11,7 +11,7 @@
 Errors are openai's own. Figures that a server does not give are None, never 0: 0 ms is a claim.
 """
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
@@ -279,8 +279,31 @@ class AsyncAutoTuneSession(_Session):
             response.parse(), response.headers.get("x-request-id"), response.retries_taken
         )
 
-    async def stream(self, prompt: Any, **kwargs: Any) -> AsyncCompletionStream:
-        """Start a completion whose text comes piece by piece; ``async with await stream(..)``."""
+    def stream(self, prompt: Any, **kwargs: Any) -> "Opening":
+        """Start a completion whose text comes piece by piece; ``async with session.stream(..)``."""
         create: Any = self._client.completions.with_raw_response.create
-        response = await create(**self._streaming(prompt, kwargs))
-        return AsyncCompletionStream(response, response.parse())
+        return Opening(create, self._streaming(prompt, kwargs))
+
+
+class Opening:
+    """A stream that is still to be opened: by ``async with``, or by ``await``."""
+
+    def __init__(self, create: Any, kwargs: dict[str, Any]) -> None:
+        self._create = create
+        self._kwargs = kwargs
+        self._stream: AsyncCompletionStream | None = None
+
+    async def _open(self) -> AsyncCompletionStream:
+        response = await self._create(**self._kwargs)
+        self._stream = AsyncCompletionStream(response, response.parse())
+        return self._stream
+
+    def __await__(self) -> Generator[Any, None, AsyncCompletionStream]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> AsyncCompletionStream:
+        return await self._open()
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._stream is not None:
+            await self._stream.close()

@@ -180,12 +180,15 @@ class LegacyBackend:
         call = self.workers.items[device].stub.Generate(
             wire.Call(json_rpc=envelope(relay.job)), timeout=self._timeout_s(relay)
         )
+        reason = None
         try:
-            async for piece in call:
+            async for piece in call:  # to its very end: a call that is left early is reset
                 self._note(relay, piece)
                 if piece.kind == Kind.finished:
                     relay.record.preemptions += piece.preemptions
-                    return Kind.finished, "", piece.reason
+                    reason = piece.reason
+            if reason is not None:
+                return Kind.finished, "", reason
         except grpc.aio.AioRpcError as error:
             kind, failure = _KINDS.get(error.code(), (Kind.failed, "fault"))
             return kind, failure, TIMED_OUT if failure == "timeout" else str(error.details())

@@ -40,6 +40,8 @@ class Plan:
     drain_s: float = 60.0
     lag_limit_s: float = 0.01
     seed: int = 0
+    max_error_ratio: float = 1.0
+    """Stop sending where more than this share of the requests that ended did not finish."""
 
 
 @dataclass(slots=True)
@@ -56,6 +58,18 @@ class Replay:
         """Return a quantile of the send lag."""
         lags = [s.lag_s for s in self.seen if s.lag_s == s.lag_s]
         return float(np.quantile(lags, quantile)) if lags else float("nan")
+
+    def notes(self) -> list[str]:
+        """Return what a reader of the latencies must know; nothing of it spoils the run."""
+        tokens, chunks = (
+            sum(getattr(s, n) for s in self.seen) for n in ("output_tokens", "chunks")
+        )
+        if chunks and tokens > 1.05 * chunks:
+            return [
+                f"{tokens / chunks:.2f} tokens a chunk: gaps between chunks are no gaps between "
+                "tokens; read TPOT, (last - first token) / (tokens - 1)"
+            ]
+        return []
 
     def summary(self) -> dict[str, Any]:
         """Return counts, rates and lags as a JSON-able dict."""
@@ -74,9 +88,22 @@ class Replay:
             "lag_p99_ms": self.lag_s(0.99) * 1e3,
             "lag_max_ms": self.lag_s(1.0) * 1e3,
             "tokens_per_chunk": tokens / chunks if chunks else None,
+            "in_flight_max": _most_at_once(self.seen),
+            "notes": self.notes(),
             "degraded": bool(self.problems),
             "problems": self.problems,
         }
+
+
+def _most_at_once(seen: list[Seen]) -> int:
+    """Return the most requests that were sent and had not ended at any one time."""
+    sent = [s for s in seen if s.sent_s == s.sent_s]
+    edges = [(s.sent_s, 1) for s in sent] + [(s.end_s, -1) for s in sent if s.end_s == s.end_s]
+    most = now = 0
+    for _, change in sorted(edges):
+        now += change
+        most = max(most, now)
+    return most
 
 
 async def find_target(url: str, api_key: str = "", model: str = "") -> Target:
@@ -139,8 +166,10 @@ async def _send_all(
     plan: Plan,
     progress: Progress | None,
 ) -> "list[asyncio.Task[None]]":
-    tasks = []
+    tasks: list[asyncio.Task[None]] = []
     for row, one in enumerate(seen):
+        if _failing(seen, row, plan):
+            break
         wait_s = one.planned_s - client.now_s()
         if wait_s > 0:
             await asyncio.sleep(wait_s)
@@ -148,7 +177,20 @@ async def _send_all(
         tasks.append(asyncio.ensure_future(_bounded(client, one, body, headers, plan)))
         if progress is not None and row % 64 == 0:
             progress(row, len(trace))
+    if progress is not None:
+        progress(len(tasks), len(trace))
     return tasks
+
+
+_LEAST_ENDED = 50  # before that a share of errors says little
+
+
+def _failing(seen: list[Seen], sent: int, plan: Plan) -> bool:
+    if plan.max_error_ratio >= 1.0 or sent % 10:
+        return False
+    ended = [s.outcome for s in seen[:sent] if s.outcome != Outcome.in_flight]
+    bad = sum(outcome != Outcome.finished for outcome in ended)
+    return len(ended) >= _LEAST_ENDED and bad > plan.max_error_ratio * len(ended)
 
 
 async def _bounded(
@@ -208,6 +250,12 @@ def _judge(run: Replay, plan: Plan) -> None:
         run.problems.append(
             f"sent late: p99 of send lag {lag * 1e3:.1f} ms exceeds {plan.lag_limit_s * 1e3:.1f} ms"
         )
-    left = sum(s.outcome == Outcome.in_flight for s in run.seen)
+    unsent = sum(s.sent_s != s.sent_s for s in run.seen)
+    if unsent:
+        run.problems.append(
+            f"stopped: more than {plan.max_error_ratio:.0%} of the answers were errors; "
+            f"{unsent} requests were never sent"
+        )
+    left = sum(s.outcome == Outcome.in_flight for s in run.seen) - unsent
     if left:
         run.problems.append(f"{left} requests were still in flight when the drain ended")

@@ -9,7 +9,7 @@ from typing import Any
 
 import openai
 import pytest
-from live_help import DoorThread, door
+from live_help import DoorThread, door, until
 
 from live.sdk import AsyncAutoTuneSession, AutoTuneSession, TuningProfileError
 
@@ -72,24 +72,34 @@ def test_leaving_a_stream_early_stops_the_server(
     with session.stream("hello", max_tokens=4000) as stream:
         for _ in stream:
             break
-    for _ in range(500):
-        if not served.running.placer.in_flight:
-            break
-        threading.Event().wait(0.01)
-    assert not served.running.placer.in_flight
+    until(lambda: not served.running.placer.in_flight, "the server goes on")
 
 
 def test_the_asynchronous_session_does_the_same(served: DoorThread) -> None:
     async def run() -> tuple[str, str]:
         async with AsyncAutoTuneSession(f"{served.url}/v1", "tiny") as session:
             whole = await session.complete("hello", max_tokens=6)
-            async with await session.stream("hello", max_tokens=6) as stream:
+            async with session.stream("hello", max_tokens=6) as stream:
                 text = "".join([part async for part in stream])
+            async with await session.stream("hello", max_tokens=6) as awaited:
+                assert text == "".join([part async for part in awaited])
             assert stream.result.memory_fragmentation_score == 0.0
             return whole.text, text
 
     whole, text = asyncio.run(run())
     assert whole == text
+
+
+def test_leaving_an_asynchronous_stream_early_stops_the_server(served: DoorThread) -> None:
+    async def run() -> None:
+        async with AsyncAutoTuneSession(f"{served.url}/v1", "tiny") as session:
+            async with session.stream("hello", max_tokens=4000) as stream:
+                async for _ in stream:
+                    break
+            assert stream.result.text
+
+    asyncio.run(run())
+    until(lambda: not served.running.placer.in_flight, "the server goes on")
 
 
 def test_errors_are_those_of_openai(session: AutoTuneSession) -> None:

@@ -89,48 +89,51 @@ def replay(
     deadline_s: float = 30.0,
     drain_s: float = 60.0,
     lag_limit_ms: float = 10.0,
+    max_error_ratio: Annotated[
+        float, Parameter(help="Stop where more than this share of the answers are errors.")
+    ] = 1.0,
     api_key: Annotated[str, Parameter(env_var="ZEROLAYER_API_KEY")] = "",
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    force: Annotated[bool, Parameter(help="Replace an existing run folder.", negative="")] = False,
     json: Json = False,
 ) -> int:
     """Replay a trace open loop against a URL, or against a door started here (``local``).
 
-    Writes requests, decisions and devices as Parquet into -o. Exit code 3 where the client itself
-    was late: such a run says nothing of the server.
+    Writes a run folder (tables and manifest) into -o, which ``explain`` and ``diff`` read. Exit
+    code 3 where the client itself was late or stopped: such a run says nothing of the server.
     """
-    import asyncio
     import json as codec
+    from contextlib import nullcontext
 
-    from dispatch.journal import Journal
-    from live.replay.journal import write
-    from live.replay.local import replay_local
-    from live.replay.run import Plan, find_target
-    from live.replay.run import replay as send
+    from live.replay.run import Plan
+    from scenarios.folder import whole
     from traces import read
+    from zerolayer.live_replay import Order, carry_out
 
     rows = read(trace, format=format)
     if limit is not None and limit < len(rows):
         import numpy as np
 
         rows = rows.take(np.arange(limit))
-    plan = Plan(deadline_s=deadline_s, drain_s=drain_s, lag_limit_s=lag_limit_ms / 1e3)
-    sink = None
-    if output is not None:
-        from traces.sink import ParquetSink
-
-        sink = ParquetSink(output)
-    journal = Journal(sink, arm=door if target == "local" else "remote")
-    if target == "local":
-        whole = _setup(config, devices, "cpu", model, policy)
-        run = replay_local(rows, whole, door, plan, journal, _progress)
-    else:
-        found = asyncio.run(find_target(target, api_key, model or ""))
-        run = asyncio.run(send(rows, found, plan, _progress))
-        write(run, rows, journal)
-    journal.close()
-    if sink is not None:
-        sink.close()
-    summary = run.summary()
+    plan = Plan(
+        deadline_s=deadline_s,
+        drain_s=drain_s,
+        lag_limit_s=lag_limit_ms / 1e3,
+        max_error_ratio=max_error_ratio,
+    )
+    local = target == "local"
+    order = Order(
+        rows,
+        plan,
+        door if local else "remote",
+        _setup(config, devices, "cpu", model, policy) if local else None,
+        target,
+        api_key,
+        model or "",
+    )
+    place = nullcontext(None) if output is None else whole(output, force)
+    with place as folder:
+        summary = carry_out(order, folder, _progress)
     if json:
         print(codec.dumps(summary, indent=2))
     else:
@@ -224,7 +227,8 @@ def check(
 def _progress(done: int, of: int) -> None:
     import sys
 
-    print(f"\rsent {done:,} of {of:,}", end="", file=sys.stderr, flush=True)
+    end = "\n" if done == of else ""
+    print(f"\rsent {done:,} of {of:,}", end=end, file=sys.stderr, flush=True)
 
 
 def _print_table(title: str, values: dict[str, Any]) -> None:
@@ -233,9 +237,18 @@ def _print_table(title: str, values: dict[str, Any]) -> None:
 
     table = Table(title=title, show_header=False)
     for key, value in values.items():
-        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-        table.add_row(key, shown)
+        table.add_row(key, _shown(value))
     Console(width=80).print(table)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_shown(part)}" for name, part in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return "\n".join(map(_shown, value)) or "none"
+    return {"True": "yes", "False": "no", "None": "-"}.get(str(value), str(value))
 
 
 def _print_rows(title: str, rows: list[dict[str, Any]]) -> None:
@@ -246,5 +259,5 @@ def _print_rows(title: str, rows: list[dict[str, Any]]) -> None:
     for key in rows[0]:
         table.add_column(key)
     for row in rows:
-        table.add_row(*(f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()))
+        table.add_row(*map(_shown, row.values()))
     Console(width=80).print(table)

@@ -1,0 +1,117 @@
+"""The decoder's blocks on the Triton kernels of ``kernels/``, over either KV layout.
+
+A pass of decodes alone is one cooperative launch a block (``mega``); a pass with prompt chunks is
+five. The cache stays where it is: page tables name the blocks of a paged cache, and for contiguous
+blocks, whose layers lie as far apart as their room is long, the offset of each sequence's layer.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from kernels.launch import Batch, Cache, Shape, Weights, Workspace, run
+from kernels.spec import MOST_DECODES, BlockSpec, Tiling, decode_tiling, prompt_tiling
+from live.kv import ContiguousKv, KvCache, PagedKv
+from live.model import Llama
+from live.sequence import Run
+
+_PROGRAMS_ON_CPU: Final = 1  # under Triton's interpreter programs run one after the other
+
+
+class KernelBlocks:
+    """Runs the blocks of *model* for one engine; the workspace belongs to its stream alone."""
+
+    def __init__(self, model: Llama) -> None:
+        shape = model.shape
+        self.model = model
+        self.spec = BlockSpec(
+            shape.hidden, shape.heads, shape.kv_heads, shape.head_dim, shape.ffn, eps=shape.eps
+        )
+        self._weights = [
+            Weights(b.norm1, b.qkv, b.out, b.norm2, b.gate_up, b.down) for b in model.blocks
+        ]
+        cuda = model.device.type == "cuda"
+        self._programs = _PROGRAMS_ON_CPU
+        self._capability = 9.0
+        if cuda:
+            self._programs = torch.cuda.get_device_properties(model.device).multi_processor_count
+            major, minor = torch.cuda.get_device_capability(model.device)
+            self._capability = major + minor / 10
+        self._launches: Shape = "mega" if cuda else "split5"
+        self._spaces: dict[bool, Workspace] = {}
+
+    def forward(self, tokens: Tensor, last: Tensor, cache: KvCache, runs: Sequence[Run]) -> Tensor:
+        """Return the logits [len(last), vocab] at rows *last* of the flat batch *tokens* [T]."""
+        with torch.inference_mode():
+            return self._forward(tokens, last, cache, runs)
+
+    def _forward(self, tokens: Tensor, last: Tensor, cache: KvCache, runs: Sequence[Run]) -> Tensor:
+        model, shape = self.model, self.model.shape
+        x = model.embed[tokens].contiguous()
+        decodes = len(runs) <= MOST_DECODES and all(r.count == 1 for r in runs)
+        tiling = self._tiling(len(tokens), decodes)
+        batch = self._batch(runs, decodes, tiling)
+        space = self._space(len(tokens), tiling, decodes)
+        launches = self._launches if decodes else "prefill"
+        tables = _Tables(cache, runs)
+        for layer, weights in enumerate(self._weights):
+            x = run(
+                self.spec, weights, model.rope, x, tables.of(layer), batch, space, tiling,
+                launches, self._programs,
+            )  # fmt: skip
+        x = functional.rms_norm(x[last], (shape.hidden,), model.norm, shape.eps)
+        return x @ model.head.T
+
+    def _tiling(self, rows: int, decodes: bool) -> Tiling:
+        if decodes:
+            return decode_tiling(self.spec, rows)
+        return prompt_tiling(self.spec, rows, self._capability)
+
+    def _batch(self, runs: Sequence[Run], decodes: bool, tiling: Tiling) -> Batch:
+        device = self.model.device
+        if decodes:
+            return Batch.decode(torch.tensor([r.past for r in runs], device=device))
+        return Batch.prompts([r.past for r in runs], [r.count for r in runs], tiling.bq, device)
+
+    def _space(self, rows: int, tiling: Tiling, decodes: bool) -> Workspace:
+        space = self._spaces.get(decodes)
+        if space is None or space.rows < rows or (decodes and space.splits < tiling.splits):
+            room = max(rows, MOST_DECODES if decodes else 256)
+            space = Workspace(self.spec, room, tiling, self.model.device, prompt=not decodes)
+            self._spaces[decodes] = space
+        return space
+
+
+class _Tables:
+    """Where the keys and values of each sequence of a pass lie, layer by layer."""
+
+    def __init__(self, cache: KvCache, runs: Sequence[Run]) -> None:
+        self._cache = cache
+        device = cache.memory.device
+        if isinstance(cache, PagedKv):
+            width = max(len(r.held.pages) for r in runs)
+            rows = [r.held.pages + r.held.pages[:1] * (width - len(r.held.pages)) for r in runs]
+            self._table = torch.tensor(rows, dtype=torch.int64, device=device)
+        else:
+            self._address = torch.tensor([r.held.address for r in runs], device=device)
+            self._room = torch.tensor([r.held.room_tokens for r in runs], device=device)
+
+    def of(self, layer: int) -> Cache:
+        """Return the cache of one *layer* as the kernels address it."""
+        cache = self._cache
+        if isinstance(cache, PagedKv):
+            return Cache.paged(cache.pages[:, layer, 0], cache.pages[:, layer, 1], self._table)
+        assert isinstance(cache, ContiguousKv)
+        shape = cache.shape
+        flat = cache.memory.view(cache.dtype)
+        token = shape.kv_heads * shape.head_dim
+        first = self._address // cache.dtype.itemsize + 2 * layer * self._room * token
+        k_table, v_table = first[:, None], (first + self._room * token)[:, None]
+        longest = int(self._room.max())
+        return Cache(
+            flat, flat, k_table.contiguous(), v_table.contiguous(), longest, 1, token,
+            shape.head_dim,
+        )  # fmt: skip
