@@ -4,7 +4,7 @@ One workspace belongs to one stream: two launches on one corrupt each other, or 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import torch
@@ -127,6 +127,15 @@ class Workspace:
         self.count = torch.zeros(rows * spec.kv_heads, dtype=torch.int32, device=device)
         self.bar = torch.zeros(1, dtype=torch.int32, device=device)
 
+    @classmethod
+    def of(cls, tensors: Sequence[Tensor], rows: int, splits: int) -> "Workspace":
+        """Return the workspace that :attr:`scratch`, counters and barrier make up."""
+        space = object.__new__(cls)
+        space.q, space.part, space.tops, space.attn, space.mid, space.ffn = tensors[:6]
+        space.count, space.bar = tensors[6:]
+        space.rows, space.splits = rows, splits
+        return space
+
     @property
     def scratch(self) -> tuple[Tensor, ...]:
         """Every intermediate, in the kernel's order without the counters."""
@@ -213,11 +222,11 @@ def run(
     if x.shape[0] == 0:
         return out
     given = arguments(spec, weights, rope, x, cache, batch, space, out)
-    constants = constexprs(spec, weights, cache, tiling, shape == "prefill")
+    fixed = constants(spec, tiling, cache.page_tokens, shape == "prefill")
     launches = phases or ([(0, 5)] if shape == "mega" else [(i, i + 1) for i in range(5)])
     for low, high in launches:
         block_kernel[(grid,)](
-            *given, **constants, LO=low, HI=high, num_warps=tiling.warps,
+            *given, **fixed, LO=low, HI=high, num_warps=tiling.warps,
             num_stages=tiling.stages, launch_cooperative_grid=high - low > 1,
             enable_fp_fusion=True,
         )  # fmt: skip
@@ -245,13 +254,6 @@ def arguments(
     )  # fmt: skip
 
 
-def constexprs(
-    spec: BlockSpec, weights: Weights, cache: Cache, tiling: Tiling, prompt: bool
-) -> dict[str, Any]:
-    """Return the kernel's compile-time arguments."""
-    return constants(spec, tiling, cache.page_tokens, prompt)
-
-
 def constants(spec: BlockSpec, tiling: Tiling, page_tokens: int, prompt: bool) -> dict[str, Any]:
     """Return the kernel's compile-time arguments but LO and HI."""
     return {
@@ -262,6 +264,3 @@ def constants(spec: BlockSpec, tiling: Tiling, page_tokens: int, prompt: bool) -
         "GP": padded(spec.group), "BT": tiling.bt, "BQ": tiling.bq, "SPLITS": tiling.splits,
         "LEAST": tiling.least, "PROMPT": prompt,
     }  # fmt: skip
-
-
-assert all(f.name for f in fields(Weights))
