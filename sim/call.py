@@ -18,11 +18,12 @@ class Call:
         "arrival_ns", "arrival_s", "attempt_ns", "attempts", "cached", "cause", "device",
         "end_ns", "first_ns", "fitting", "handed", "handled_ns", "held", "oom_events", "outcome",
         "output", "preemptions", "request", "row", "rule", "sequence", "service_ns", "slow_client",
-        "started_ns", "taken_ns", "transfer", "wait_ns", "wasted_ns",
+        "source_row", "started_ns", "taken_ns", "transfer", "wait_ns", "wasted_ns",
     )  # fmt: skip
 
     def __init__(self, row: int, arrival_ns: int, arrival_s: float, output: int, request: Request):
         self.row = row
+        self.source_row = row + 1
         self.arrival_ns = arrival_ns
         self.arrival_s = arrival_s
         self.output = output

@@ -11,8 +11,8 @@ from sim.call import Call
 from sim.clock import Alarm, Clock, S, nanoseconds
 from sim.config import Setup
 from sim.engine import Engine
+from sim.feed import Parts
 from sim.handover import PREFILL, Handover
-from traces.trace import Trace
 
 if TYPE_CHECKING:
     from sim.doors import Door
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Ends:
     """The part of a world that knows how requests fail and end."""
 
-    trace: Trace
+    parts: Parts
     setup: Setup
     journal: Journal
     progress: Callable[[int], None] | None
@@ -41,7 +41,6 @@ class Ends:
         self.outcomes = [0] * len(Outcome)
         self.causes = [0] * len(RootCause)
         self.attempts = self.oom_events = self.done = 0
-        self.source_rows = self.trace.source_row
 
     def watch_deadline(self, call: Call) -> None:
         """See to it that somebody looks when the deadline of *call* has come."""
@@ -118,7 +117,7 @@ class Ends:
     def _deadline(self, _: Alarm) -> None:
         """Time out every request whose deadline has come; set the next alarm."""
         now = self.env.ns
-        live, row, last = self.live, self.oldest, len(self.trace)
+        live, row, last = self.live, self.oldest, self.parts.rows
         while row < last:
             call = live.get(row)
             if call is not None:
@@ -173,9 +172,8 @@ class Ends:
             produced = self.engines[call.device].emitted(sequence)
         elif call.handed:
             produced = 1
-        rows = self.source_rows
         self.journal.request(
-            call.row, call.row + 1 if rows is None else int(rows[call.row]), call.arrival_s, 0.0,
+            call.row, call.source_row, call.arrival_s, 0.0,
             request.prompt_tokens, produced, max(request.max_tokens, 0), request.model,
             request.session, request.kernel_hint, call.outcome, call.cause, call.attempts,
             call.oom_events, call.preemptions, call.device, call.fitting,

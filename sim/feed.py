@@ -1,10 +1,12 @@
 """From the columns of a trace to requests, a few thousand rows at a time."""
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import numpy as np
 
+from dispatch.errors import InputError
 from dispatch.request import Request
 from sim.call import Call
 from sim.clock import S
@@ -27,10 +29,49 @@ def max_tokens(trace: Trace, setup: Setup, context: Any, rows: slice) -> Any:
     return np.minimum(room, asked)
 
 
-def calls(trace: Trace, setup: Setup, contexts: dict[str, int]) -> Iterator[Call]:
+class Parts:
+    """A trace in pieces of rising arrival times, each loaded when it is needed and then let go."""
+
+    def __init__(self, traces: Trace | Iterable[Trace]) -> None:
+        self._coming = iter([traces] if isinstance(traces, Trace) else traces)
+        self._ready: deque[tuple[int, Trace]] = deque()
+        self.rows = 0  # loaded so far
+        self.first_s = 0.0
+        self.last_s = 0.0
+
+    def pull(self) -> bool:
+        """Load the next piece that is not empty; False where there is none."""
+        for part in self._coming:
+            if not len(part):
+                continue
+            first_s = float(part.arrival_s[0])
+            if not self.rows:
+                self.first_s = first_s
+            elif first_s < self.last_s:
+                raise InputError.at(
+                    "trace", f"a part begins at {first_s} s, after one that ends at {self.last_s}",
+                    "give the parts in the order of their arrivals",
+                )  # fmt: skip
+            self._ready.append((self.rows, part))
+            self.rows += len(part)
+            self.last_s = float(part.arrival_s[-1])
+            return True
+        return False
+
+    def calls(self, setup: Setup, contexts: dict[str, int]) -> Iterator[Call]:
+        """Yield the requests of every part, loading more as they are asked for."""
+        while self._ready or self.pull():
+            first_row, part = self._ready.popleft()
+            yield from calls(part, setup, contexts, first_row)
+
+
+def calls(
+    trace: Trace, setup: Setup, contexts: dict[str, int], first_row: int = 0
+) -> Iterator[Call]:
     """Yield the requests of *trace* in order; ``max_tokens`` below 1 marks a prompt too long.
 
-    *contexts* gives the context limit by model; the empty name is that of a request without one.
+    Rows count from *first_row*. *contexts* gives the context limit by model; the empty name is that
+    of a request without one.
     """
     named = any(pool.model is not None for pool in setup.fleet.pools)
     default = setup.model.name if named else ""
@@ -52,15 +93,20 @@ def calls(trace: Trace, setup: Setup, contexts: dict[str, int]) -> Iterator[Call
         hint = _named(trace.kernel_hint, names, rows, "", count)
         session = _plain(trace.session, rows, -1, count)
         priority = _plain(trace.priority, rows, 0, count)
+        source = range(first_row + start + 1, first_row + start + count + 1)
+        if trace.source_row is not None:
+            source = trace.source_row[rows].tolist()
         for i in range(count):
-            row = start + i
-            blocks = trace.blocks(row) if trace.block_hashes is not None else ()
+            row = first_row + start + i
+            blocks = trace.blocks(start + i) if trace.block_hashes is not None else ()
             request = Request(
                 row, arrival[i], prompt[i], limit[i], models[i], session[i], blocks,
                 trace.block_tokens or 512, precision[i], hint[i], priority[i], "",
                 arrival[i] + deadline_s,
             )  # fmt: skip
-            yield Call(row, arrival_ns[i], arrival[i], min(output[i], limit[i]), request)
+            call = Call(row, arrival_ns[i], arrival[i], min(output[i], limit[i]), request)
+            call.source_row = source[i]
+            yield call
 
 
 def _named(column: Any, names: tuple[str, ...], rows: slice, default: str, count: int) -> list[str]:

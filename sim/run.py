@@ -1,7 +1,7 @@
 """The face of the simulator: one trace through one arm."""
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from dispatch.errors import InputError, InvariantError
@@ -13,6 +13,7 @@ from sim.decision import decision_time
 from sim.doors import DirectDoor, Door, LegacyDoor
 from sim.facts import RunFacts
 from sim.faults import Faults, with_surges
+from sim.feed import Parts
 from sim.series import Series
 from sim.telemetry import Telemetry, Watch
 from sim.world import World
@@ -20,7 +21,7 @@ from traces.trace import Trace
 
 
 def replay(
-    trace: Trace,
+    trace: Trace | Iterable[Trace],
     setup: Setup,
     seed: int,
     journal: Journal,
@@ -29,12 +30,14 @@ def replay(
 ) -> RunFacts:
     """Replay *trace* through the door, the policy and the engines of *setup*.
 
-    Rows go to *journal*; *progress* is told how many requests have ended since its last call.
-    Raises InputError where the set-up cannot serve at all. Time is quantised to 1 ns.
+    A trace may come in parts of rising arrival times, so that a week of traffic needs no more
+    memory than an hour; then without faults, which are drawn for a known span. Rows go to
+    *journal*; *progress* is told how many requests have ended since its last call. Raises
+    InputError where the set-up cannot serve at all. Time is quantised to 1 ns.
     """
-    if not len(trace):
-        raise InputError.at("trace", "has no requests", "give at least one row")
-    if any(fault.kind == "arrival_surge" for fault in setup.faults):
+    if setup.faults and not isinstance(trace, Trace):
+        raise InputError.at("faults", "are given for a trace in parts", "give the trace whole")
+    if isinstance(trace, Trace) and len(trace):
         trace = with_surges(trace, setup.faults, seed)
     run = _Run(trace, setup, seed, journal, progress)
     run.go()
@@ -58,17 +61,18 @@ class _Run:
 
     def __init__(
         self,
-        trace: Trace,
+        trace: Trace | Iterable[Trace],
         setup: Setup,
         seed: int,
         journal: Journal,
         progress: Callable[[int], None] | None,
     ) -> None:
-        self.trace, self.setup = trace, setup
+        self.setup = setup
+        parts = self.parts = Parts(trace)
+        if not parts.pull():
+            raise InputError.at("trace", "has no requests", "give at least one row")
         self.notes: list[str] = []
-        world = self.world = World(trace, setup, seed, journal, progress)
-        self.last_ns = nanoseconds(float(trace.arrival_s[-1]))
-        self.horizon_ns = self.last_ns + max(1, nanoseconds(setup.drain_s))
+        world = self.world = World(parts, setup, seed, journal, progress)
         self.telemetry = Telemetry(world, setup.telemetry)
         self.series = [
             Series(i, nanoseconds(setup.device_window_s), journal.device, engine.kv.state)
@@ -87,6 +91,16 @@ class _Run:
             faults = Faults(world, self.horizon_ns / S)
             world.faults = faults if faults.touching else None
             self.notes.append(f"{faults.count} faults struck")
+
+    @property
+    def last_ns(self) -> int:
+        """The last arrival that is known of."""
+        return nanoseconds(self.parts.last_s)
+
+    @property
+    def horizon_ns(self) -> int:
+        """The end of the run, once all parts are loaded."""
+        return self.last_ns + max(1, nanoseconds(self.setup.drain_s))
 
     def _door(self) -> Door:
         config = self.setup.door
@@ -112,12 +126,17 @@ class _Run:
         arrivals = world.arrivals()
         self.door.open(arrivals)
         with _no_collector():
+            while True:
+                known = self.last_ns  # the horizon is later than any arrival
+                if not self.parts.pull():
+                    break
+                world.env.run_to(known)
             world.env.run_to(self.horizon_ns)
         world.drain(arrivals)
         for engine, series in zip(world.engines, self.series, strict=True):
             series.finish(self.horizon_ns, engine.kv_used_at(self.horizon_ns))
-        if sum(world.outcomes) != len(self.trace):
-            raise InvariantError(f"{len(self.trace)} offered, {sum(world.outcomes)} accounted for")
+        if sum(world.outcomes) != self.parts.rows:
+            raise InvariantError(f"{self.parts.rows} offered, {sum(world.outcomes)} accounted for")
         world.dispatcher.check_books()
 
     def facts(self) -> RunFacts:
@@ -141,9 +160,9 @@ class _Run:
         ]
         extrapolated = sorted({note for kind in world.kinds for note in kind.cost.extrapolated})
         interval_s = self.setup.telemetry.interval_ms / 1e3
-        span_s = self.trace.span_s
+        span_s = self.parts.last_s - self.parts.first_s
         return RunFacts(
-            offered=len(self.trace),
+            offered=self.parts.rows,
             outcomes={o.name: world.outcomes[o] for o in Outcome},
             causes={c.name: world.causes[c] for c in RootCause if c},
             attempts=world.attempts,
@@ -158,7 +177,7 @@ class _Run:
                 "busy_s": door.busy_ns / S,
                 "decision_s": world.decision_s,
             },
-            arrivals_per_window=len(self.trace) / span_s * interval_s if span_s else 0.0,
+            arrivals_per_window=self.parts.rows / span_s * interval_s if span_s else 0.0,
             telemetry={
                 "interval_s": interval_s,
                 "looks": self.telemetry.looks,

@@ -12,19 +12,19 @@ from dispatch.legacy.policy import legacy_devices, legacy_policy
 from dispatch.outcomes import Outcome, Reason, RootCause
 from dispatch.policy import Policy
 from dispatch.request import Request
-from sim import causes, feed
+from sim import causes
 from sim.call import Call
 from sim.clock import Alarm, Clock, nanoseconds
 from sim.config import Setup, TelemetryConfig
 from sim.ends import Ends
 from sim.engine import Engine
 from sim.faults import Faults
+from sim.feed import Parts
 from sim.fleet import Replica, build_kinds, build_replicas, device_infos
 from sim.handover import PREFILL, Handover
 from sim.links import Links
 from sim.network import Network
 from sim.sequence import Sequence
-from traces.trace import Trace
 
 if TYPE_CHECKING:
     from sim.doors import Door
@@ -46,10 +46,10 @@ class World(Ends):
     """Everything of one run; the door calls :meth:`place`, engines report to it as their host."""
 
     def __init__(
-        self, trace: Trace, setup: Setup, seed: int, journal: Journal,
+        self, parts: Parts, setup: Setup, seed: int, journal: Journal,
         progress: Callable[[int], None] | None,
     ) -> None:  # fmt: skip
-        self.trace, self.setup, self.seed, self.journal = trace, setup, seed, journal
+        self.parts, self.setup, self.seed, self.journal = parts, setup, seed, journal
         self.progress = progress
         self.env = Clock()
         self.kinds = build_kinds(setup)
@@ -100,7 +100,7 @@ class World(Ends):
             contexts[name] = min(contexts.get(name, kind.context_tokens), kind.context_tokens)
         if any(pool.model is not None for pool in self.setup.fleet.pools):
             contexts[""] = contexts.get(self.setup.model.name, contexts[""])
-        for call in feed.calls(self.trace, self.setup, contexts):
+        for call in self.parts.calls(self.setup, contexts):
             self.live[call.row] = call
             if call.request.max_tokens < 1:
                 self.close(call, Outcome.rejected_context, RootCause.context, call.arrival_ns)

@@ -1,5 +1,6 @@
 """Every request is accounted for once, whatever stands between it and its end."""
 
+import itertools
 import sys
 from pathlib import Path
 
@@ -130,3 +131,25 @@ def test_prefill_and_decode_apart_lose_no_request(rows, link, deadline, faults, 
     )  # fmt: skip
     facts, requests, decisions, _ = run(offered, setup)
     check(facts, requests, decisions, facts.offered)
+
+
+@given(
+    rows=arrivals,
+    cuts=st.lists(st.integers(0, 60), max_size=4),
+    legacy=st.booleans(),
+    drain_s=st.sampled_from([0.0, 1.0, 60.0]),
+)
+@settings(max_examples=40)
+def test_a_trace_in_parts_gives_the_rows_of_the_whole_one(rows, cuts, legacy, drain_s):
+    gaps, prompts, outputs = zip(*rows, strict=True)
+    whole = trace(np.cumsum(gaps), prompts, outputs)
+    door = DoorConfig(kind="legacy", workers=1, handling_mean_ms=400.0) if legacy else DoorConfig()
+    setup = arm(count=2, door=door, drain_s=drain_s, wait=WaitConfig(deadline_s=5.0))
+    edges = [0, *sorted(min(c, len(rows)) for c in cuts), len(rows)]
+    parts = [
+        whole.take(np.arange(a, b), whole.arrival_s[a:b]) for a, b in itertools.pairwise(edges)
+    ]  # fmt: skip
+    _, one, first, _ = run(whole, setup)
+    _, other, second, _ = run(iter(parts), setup)
+    assert one.equals(other)
+    assert first.equals(second)
