@@ -168,11 +168,8 @@ async def _send_all(
 ) -> "list[asyncio.Task[None]]":
     tasks: list[asyncio.Task[None]] = []
     for row, one in enumerate(seen):
-        if _failing(seen, row, plan):
+        if not await _due(client, seen, row, plan):
             break
-        wait_s = one.planned_s - client.now_s()
-        if wait_s > 0:
-            await asyncio.sleep(wait_s)
         body, headers = bodies(row)
         tasks.append(asyncio.ensure_future(_bounded(client, one, body, headers, plan)))
         if progress is not None and row % 64 == 0:
@@ -182,12 +179,23 @@ async def _send_all(
     return tasks
 
 
+_LOOK_S = 0.25  # between two looks at the error rate
 _LEAST_ENDED = 50  # before that a share of errors says little
 
 
-def _failing(seen: list[Seen], sent: int, plan: Plan) -> bool:
-    if plan.max_error_ratio >= 1.0 or sent % 10:
+async def _due(client: Client, seen: list[Seen], row: int, plan: Plan) -> bool:
+    """Wait for the planned arrival of *row*; False where the replay is to stop before it."""
+    watched = plan.max_error_ratio < 1.0
+    if watched and row % 100 == 0 and _failing(seen, row, plan):
         return False
+    while (wait_s := seen[row].planned_s - client.now_s()) > 0:
+        await asyncio.sleep(min(wait_s, _LOOK_S) if watched else wait_s)
+        if watched and wait_s > _LOOK_S and _failing(seen, row, plan):
+            return False
+    return True
+
+
+def _failing(seen: list[Seen], sent: int, plan: Plan) -> bool:
     ended = [s.outcome for s in seen[:sent] if s.outcome != Outcome.in_flight]
     bad = sum(outcome != Outcome.finished for outcome in ended)
     return len(ended) >= _LEAST_ENDED and bad > plan.max_error_ratio * len(ended)

@@ -4,7 +4,9 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,10 @@ from live.replay.journal import write
 from live.replay.local import replay_local
 from live.replay.prompts import Prompts
 from live.replay.run import Plan, Replay, find_target, replay
+from reports.explain import explain
+from scenarios.folder import read_manifest
 from traces.trace import Trace
+from zerolayer.live_replay import Order, carry_out
 
 
 def trace(arrivals: list[float], prompts: list[int], outputs: list[int], **more: Any) -> Trace:
@@ -129,7 +134,7 @@ def test_hints_of_the_trace_reach_the_door(served: DoorThread) -> None:
     assert sorted(frame.kernel_hint) == ["", "memory_efficient"]
 
 
-@pytest.mark.parametrize("kind", ["direct", "legacy"])
+@pytest.mark.parametrize("kind", ["direct", pytest.param("legacy", marks=pytest.mark.slow)])
 def test_a_local_replay_joins_what_client_and_server_saw(kind: Any) -> None:
     rows = trace([0, 0.05, 0.1, 0.15], [5, 60, 9, 30], [3, 5, 12, 2])
     config = LiveConfig.model_validate({"devices": [{"name": "a"}, {"name": "b"}]})
@@ -146,6 +151,21 @@ def test_a_local_replay_joins_what_client_and_server_saw(kind: Any) -> None:
     decisions = journal.to_pandas("decisions")
     assert sorted(decisions.request) == [0, 1, 2, 3]
     assert len(journal.to_pandas("devices")) >= 2
+
+
+def test_a_replay_leaves_a_run_folder_that_explain_reads(
+    served: DoorThread, tmp_path: Path
+) -> None:
+    rows = trace([0, 0.02], [5, 50], [3, 2])
+    order = Order(rows, Plan(lag_limit_s=60), "remote", None, served.url, "secret", "tiny")
+    summary = carry_out(order, tmp_path, lambda done, of: None)
+    assert summary["outcomes"] == {"finished": 2}
+    assert summary["in_flight_max"] in (1, 2)
+    manifest = read_manifest(tmp_path)
+    assert manifest["world"] == "live"
+    assert "secret" not in (tmp_path / "manifest.json").read_text()
+    story = explain(tmp_path, manifest, 1, None)
+    assert [(p.arm, p.request["output_tokens"]) for p in story.parts] == [("remote", 2)]
 
 
 class Foreign(BaseHTTPRequestHandler):
@@ -180,21 +200,51 @@ class Foreign(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_foreign_server_is_replayed_against_by_its_own_rules() -> None:
+@contextmanager
+def foreign() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Foreign)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    rows = trace([0, 0.01], [5, 13], [7, 2])
-
-    async def run() -> Replay:
-        target = await find_target(f"http://127.0.0.1:{server.server_port}")
-        assert not target.ours
-        return await replay(rows, target, Plan(lag_limit_s=60))
-
     try:
-        seen = asyncio.run(run())
+        yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()
+
+
+def against(url: str, rows: Trace, **plan: Any) -> Replay:
+    async def run() -> Replay:
+        return await replay(rows, await find_target(url), Plan(lag_limit_s=60, **plan))
+
+    return asyncio.run(run())
+
+
+def test_chunks_of_several_tokens_are_told_since_their_gaps_are_no_gaps_between_tokens() -> None:
+    with foreign() as url:
+        (note,) = against(url, trace([0], [5], [7])).summary()["notes"]
+    assert "3.50 tokens a chunk" in note
+    assert "TPOT" in note
+
+
+def test_one_token_a_chunk_needs_no_note(served: DoorThread) -> None:
+    assert send(served, trace([0], [5], [7])).summary()["notes"] == []
+
+
+def test_a_replay_stops_at_the_error_rate_and_says_so() -> None:
+    rows = trace([0] * 60 + [600] * 20, [13] * 80, [1] * 80)  # the rest is ten minutes away
+    with foreign() as url:
+        run = against(url, rows, max_error_ratio=0.5)
+    unsent = [s for s in run.seen if s.sent_s != s.sent_s]
+    assert [s.row for s in unsent] == list(range(60, 80))
+    assert {s.outcome for s in unsent} == {Outcome.in_flight}
+    assert "20 requests were never sent" in run.problems[0]
+    assert run.summary()["degraded"]
+
+
+def test_a_foreign_server_is_replayed_against_by_its_own_rules() -> None:
+    rows = trace([0, 0.01], [5, 13], [7, 2])
+    with foreign() as url:
+        assert not asyncio.run(find_target(url)).ours
+        seen = against(url, rows)
     assert [s.outcome for s in seen.seen] == [Outcome.finished, Outcome.failed]
     assert seen.seen[0].output_tokens == 7  # from usage: a chunk need not be a token
     sent = [body for body in Foreign.bodies if len(body["prompt"]) == 5]
