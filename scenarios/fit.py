@@ -80,10 +80,11 @@ def put(cal: Calibration, values: Mapping[Free, float]) -> Calibration:
 
 def fit(
     start: Mapping[str, Calibration], free: Sequence[Free], rows: Sequence[Rows],
-    own: Sequence[Free] = (), most: int = 40,
+    own: Sequence[Free] = (), most: int = 40, pool: float = 0.0,
 ) -> dict[str, Calibration]:  # fmt: skip
     """Return the constants by GPU that fit *rows* best: *free* equal on all GPUs, *own* on each.
 
+    *pool* draws a constant of *own* to its mean over the GPUs: a residual of *pool* x ln(ratio).
     Raises InputError where SciPy is not installed.
     """
     try:
@@ -109,6 +110,8 @@ def fit(
         for one in rows:
             ratio = estimate(one.kind, one.stack, one.table, made) / one.measured_us
             parts.append(np.log(np.maximum(ratio, 1e-6)) * one.weight)
+        apart = np.asarray(x)[len(free) :].reshape(len(names), len(own))
+        parts.append(pool * (apart - apart.mean(axis=0)).ravel())
         return np.concatenate(parts)
 
     margin = 1e-9

@@ -106,6 +106,8 @@ JOBS: Final = (
     Job("vllm", "gemm", ("A100-80G",), ("gemm",), GEMM, source=AI, generic=False),
     Job("vllm", "gemm", ("H100-80G",), ("gemm",), GEMM, source=VIDUR, generic=False,
         read=("vidur",)),  # no GEMM table of this GPU under vLLM: the same library, an older one
+    Job("vllm", "gemm", ("V100-PCIE-16G",), ("gemm",), GEMM, source=APEX, generic=False,
+        read=("apex",)),
     Job("vllm", "gemm", ("A100-80G", "H100-80G"), ("gemm",), GEMM, source=f"{AI}; {VIDUR}",
         own=False, read=("vllm", "vidur")),
     Job("vllm", "elementwise", ("A100-80G", "H100-80G"), ("elementwise",), ELEMENTWISE,

@@ -57,6 +57,12 @@ def predict(
         "output": output, "precision": precision, "stack": stack, "kernel_plan": chosen.name,
     }  # fmt: skip
     notes = list(cost.extrapolated)
+    span = cal.fits["host"].range.get("tokens") if "host" in cal.fits else None
+    if span and not span[0] <= prompt * batch <= span[1]:
+        notes.append(
+            f"extrapolated: {prompt * batch} prompt tokens are outside the measured "
+            f"{span[0]:g} to {span[1]:g}"
+        )
     if prompt + output > shape.context_tokens:
         notes.append(
             f"{prompt} + {output} tokens are beyond the {shape.context_tokens} that "

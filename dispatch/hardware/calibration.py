@@ -1,9 +1,9 @@
 """Constants of the cost model for a GPU and a stack, with where they come from.
 
 A *stack* is the software that a figure was measured under. ``calibration/<gpu>.<stack>.toml``
-holds what was fitted for one GPU; a section that it lacks comes from ``generic.<stack>.toml``, else
-from the same GPU's files of stack ``vllm``, and the run says so. ``benchmarks/fit_calibration.py``
-writes the files; ``[fit.*]`` holds source, rows, range and residual of each section.
+holds what was fitted for one GPU; a section that it lacks comes from a sibling's file or from
+``generic.<stack>.toml``, and the run says so. ``benchmarks/fit_calibration.py`` writes the files;
+``[fit.*]`` holds card, source, date, rows, range and residual of each section.
 """
 
 import os
@@ -105,7 +105,7 @@ class Collective:
     port_ratio: float = 0.67
     growth: float = 0.37
     crowd_mib: float = 32.0
-    crowd_gb_per_s: float = 0.0  # 0: no such effect
+    crowd_ratio: float = 0.0  # their rate, of the port's; 0: no such effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,26 +191,22 @@ def stack_of(kernel_plan: str) -> str:
 def calibration(
     gpu: Gpu, kernel_plan: str = "strong", stack: str | None = None, bare: bool = False
 ) -> Calibration:
-    """Return the constants for *gpu*: its own file's sections over the stack's generic ones.
+    """Return the constants for *gpu*: each section from the nearest file that has it.
 
-    *bare* leaves the GPU's own files out: what a GPU without a fit would get.
+    Nearest is the GPU's own of this stack, then that of a sibling (the same die), then the generic
+    one; behind them the same three of the stack ``vllm``. *bare* leaves the GPU's own files out: what a GPU without a fit would get.
     """
     stack = stack or stack_of(kernel_plan)
     known = stacks()
     if stack not in known:
         raise UnknownNameError("", "stack", stack, known)
-    own = None if bare else _find(f"{gpu.name.lower()}.{stack}.toml")
-    generic = _find(f"generic.{stack}.toml")
-    near = (
-        ()
-        if stack == GRAPHED
-        else (
-            _find(f"generic.{GRAPHED}.toml"),
-            None if bare else _find(f"{gpu.name.lower()}.{GRAPHED}.toml"),
-        )
-    )
-    documents = [(path, read_toml(path)) for path in (*near, generic, own) if path]
-    return _merge(gpu, stack, kernel_plan, documents, own is not None)
+    names = [] if bare else [n.lower() for n in (gpu.sibling, gpu.name) if n]
+    chain = [] if stack == GRAPHED else [_find(f"{name}.{GRAPHED}.toml")
+                                         for name in ("generic", *names)]  # fmt: skip
+    chain += [_find(f"{name}.{stack}.toml") for name in ("generic", *names)]
+    documents = [(path, read_toml(path)) for path in chain if path]
+    own = _find(f"{gpu.name.lower()}.{stack}.toml") if not bare else None
+    return _merge(gpu, stack, kernel_plan, documents, own)
 
 
 def stacks() -> list[str]:
@@ -231,8 +227,9 @@ def _find(name: str) -> Path | None:
 
 
 def _merge(
-    gpu: Gpu, stack: str, kernel_plan: str, documents: list[tuple[Path, dict[str, Any]]], own: bool
-) -> Calibration:
+    gpu: Gpu, stack: str, kernel_plan: str, documents: list[tuple[Path, dict[str, Any]]],
+    own: Path | None,
+) -> Calibration:  # fmt: skip
     sections: dict[str, Any] = {}
     fits: dict[str, Fit] = {}
     problems: list[Problem] = []
@@ -255,8 +252,8 @@ def _merge(
             fits[name] = _fit(document.get("fit", {}).get(name, {}))
     if problems:
         raise InputError(problems)
-    last = documents[-1][1] if own else {}
-    assumed = tuple(name for name in SECTIONS if name not in last)
+    held = documents[-1][1] if own else {}
+    assumed = tuple(name for name in SECTIONS if name not in held)
     return Calibration(gpu.name, stack, kernel_plan, fits=fits, assumed=assumed, **sections)
 
 

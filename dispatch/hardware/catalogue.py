@@ -37,6 +37,8 @@ class Gpu:
     nvlink_bytes_per_s: float  # per direction and GPU; 0 where there is none
     pcie_bytes_per_s: float  # per direction
     price_usd_per_h: float = 0.0
+    host_ratio: float = 1.0  # host time of a node with it, over that of a node with A100s
+    sibling: str = ""  # a GPU of the same die: its constants serve where this one has none
     aliases: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict, hash=False)
     origin: str = ""
@@ -219,6 +221,8 @@ def _gpu(path: Path) -> Gpu:
         nvlink_bytes_per_s=number("link.nvlink_gb_per_s") * 1e9,
         pcie_bytes_per_s=number("link.pcie_gb_per_s", 0.1) * 1e9,
         price_usd_per_h=number("price_usd_per_h") if "price_usd_per_h" in flat else 0.0,
+        host_ratio=number("host_ratio", 0.01) if "host_ratio" in flat else 1.0,
+        sibling=str(flat.pop("sibling", "")),
         aliases=tuple(flat.pop("aliases", ())),
         sources=dict(flat.pop("sources", {})),
         origin=str(path),

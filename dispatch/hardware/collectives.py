@@ -30,9 +30,9 @@ def ring_s(c: Collective, port: float, n: Any, size_bytes: Any) -> Any:
     moved = 2.0 * (n - 1) / n * size_bytes / (port * c.port_ratio * (n / 2.0) ** c.growth)
     steps = c.start_us + c.step_us * (n - 1)
     time = steps * 1e-6 + moved + np.sqrt(c.pipe_us * 1e-6 * (n - 1) * moved)
-    if c.crowd_gb_per_s > 0 and n > 2:
+    if c.crowd_ratio > 0 and n > 2:
         crowd = np.maximum(size_bytes - c.crowd_mib * 2**20, 0.0)
-        time = time + 2.0 * (n - 1) / n * crowd / (c.crowd_gb_per_s * 1e9)
+        time = time + 2.0 * (n - 1) / n * crowd / (port * c.crowd_ratio)
     return time
 
 

@@ -39,6 +39,16 @@ class Parts:
         return float(sum(getattr(self, f.name) for f in fields(self)))
 
 
+def on_host_of(gpu: Gpu, cal: Calibration) -> Calibration:
+    """Return *cal* with host times as the hosts of *gpu* take them."""
+    if gpu.host_ratio == 1.0:
+        return cal
+    r, h, one = gpu.host_ratio, cal.host, cal.launch
+    host = replace(h, iteration_us=h.iteration_us * r, sequence_us=h.sequence_us * r,
+                   prefill_us=h.prefill_us * r)  # fmt: skip
+    return replace(cal, host=host, launch=replace(one, eager_us=one.eager_us * r))
+
+
 class Roofline:
     """The cost of iterations of one model on one kind of replica under one kernel plan."""
 
@@ -47,8 +57,8 @@ class Roofline:
         plan: KernelPlan, cal: Calibration, gpus_per_node: int = 8, ring_factor: float = 1.0,
         block: int = _BLOCK,
     ) -> None:  # fmt: skip
-        self.block = block
-        self.gpu, self.model, self.plan, self.cal = gpu, model, plan, cal
+        self.block, self.given = block, cal
+        self.gpu, self.model, self.plan, self.cal = gpu, model, plan, on_host_of(gpu, cal)
         self.precision, self.kv_precision, self.tp = precision, kv_precision, tp
         self.gpus_per_node, self.ring_factor = gpus_per_node, ring_factor
         self.heads, self.kv_heads = model.heads / tp, max(model.kv_heads / tp, 1.0)
@@ -64,7 +74,7 @@ class Roofline:
     def with_ring(self, factor: float) -> "Roofline":
         """Return the same replica with collectives *factor* times slower."""
         return Roofline(
-            self.gpu, self.model, self.precision, self.kv_precision, self.tp, self.plan, self.cal,
+            self.gpu, self.model, self.precision, self.kv_precision, self.tp, self.plan, self.given,
             self.gpus_per_node, self.ring_factor * factor, self.block,
         )  # fmt: skip
 
@@ -110,9 +120,43 @@ class Roofline:
         return at_low - slope * low, slope
 
     @property
+    def sections(self) -> tuple[str, ...]:
+        """The sections of the calibration that iterations of this replica rest on."""
+        found = ["gemm", "attention", "host"]
+        if self.plan.passes:
+            found.append("elementwise")
+        if self.tp > self.gpus_per_node:
+            found.append("network")
+        elif self.tp > 1:
+            ring = collectives.ring_of(self.gpu, self.cal, self.tp)
+            found.append("crossing" if ring is self.cal.crossing else "collective")
+        return tuple(found)
+
+    @property
     def extrapolated(self) -> tuple[str, ...]:
-        """Which constants were not fitted on this GPU and stack."""
-        return tuple(f"{self.gpu.name}.{self.cal.stack}: {s} assumed" for s in self.cal.assumed)
+        """Why figures rest on other GPUs' constants, or lie outside what was measured."""
+        label = f"{self.gpu.name}, stack {self.cal.stack}"
+        known = [s for s in self.sections if s not in self.cal.assumed]
+        others = [s for s in self.sections if s in self.cal.assumed]
+        where = f"{self.gpu.sibling} or other GPUs" if self.gpu.sibling else "other GPUs"
+        notes = [f"{label}: extrapolated, {', '.join(others)} from {where}"] if others else []
+        shapes = operators.projections(self.model, self.tp)
+        asked = {
+            ("gemm", "n"): [s.n for s in shapes], ("gemm", "k"): [s.k for s in shapes],
+            ("attention", "heads"): [self.heads], ("attention", "kv_heads"): [self.kv_heads],
+            ("collective", "n"): [self.tp], ("host", "tp"): [self.tp],
+        }  # fmt: skip
+        for (section, key), values in asked.items():
+            span = self.cal.fits[section].range.get(key) if section in self.cal.fits else None
+            if section not in known or span is None:
+                continue
+            outside = [v for v in values if not span[0] <= v <= span[1]]
+            if outside:
+                notes.append(
+                    f"{label}: extrapolated, {section} {key} {outside[0]:g} is outside the "
+                    f"measured {span[0]:g} to {span[1]:g}"
+                )
+        return tuple(notes)
 
     def all_reduce_s(self, size: float) -> float:
         """Return the time of one all-reduce of *size* bytes inside the replica."""
