@@ -160,7 +160,11 @@ def entries(source: Source, found: Detected) -> Iterator[Entry]:
         if split is None or entry.record is None:
             yield entry
             continue
-        parts = list(split(entry.record))
+        try:
+            parts = list(split(entry.record))
+        except BadRow as problem:
+            yield Entry(entry.number, None, entry.text, str(problem))
+            continue
         for part in parts:
             text = entry.text if len(parts) == 1 else json.dumps(part).encode()
             yield Entry(entry.number, dict(part), text)

@@ -5,7 +5,7 @@ this reader give up, and the careful one reads the file again and names the row.
 """
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ class NotPlain(Exception):
 def chunks(source: Source, quick: Quick, unit: str | None) -> Iterator[Raw]:
     """Yield the columns of a clean CSV, a few megabytes at a time; else raise NotPlain.
 
-    An empty line is not clean: the lines behind it would be counted wrong.
+    An empty line is not clean unless nothing follows: what does would be counted wrong.
     """
     import pyarrow as pa
 
@@ -53,16 +53,48 @@ def _batches(source: Source, quick: Quick) -> Iterator[Any]:
     wanted = [name for name in vars_of(quick) if name in columns]
     types = {quick.arrival: "string", quick.prompt: "int64", quick.output: "int64"}
     with source.open() as stream:
-        yield from csv.open_csv(
-            stream,
+        watched = _Watched(stream)
+        batches = csv.open_csv(
+            watched,
             csv.ReadOptions(block_size=BLOCK_BYTES, column_names=columns, skip_rows=1),
-            csv.ParseOptions(delimiter=delimiter, ignore_empty_lines=False),
+            csv.ParseOptions(delimiter=delimiter, ignore_empty_lines=True),
             csv.ConvertOptions(
                 include_columns=wanted,
                 column_types={name: types.get(name, "string") for name in wanted},
                 null_values=[],
             ),
         )
+        for batch in batches:
+            yield batch
+            if watched.gap:
+                raise NotPlain("an empty line")
+
+
+class _Watched:
+    """Hands bytes on and notes whether anything follows an empty line."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.gap = False
+        self._stream = stream
+        self._tail = b""
+        self._empty = False
+
+    @property
+    def closed(self) -> bool:
+        return self._stream.closed
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes."""
+        chunk = self._stream.read(size)
+        text = self._tail + chunk
+        self.gap |= self._empty and bool(chunk.strip())
+        for mark in (b"\n\n", b"\n\r\n"):
+            place = text.find(mark)
+            if place >= 0:
+                self._empty = True
+                self.gap |= bool(text[place:].strip())
+        self._tail = text[-2:]
+        return chunk
 
 
 def vars_of(quick: Quick) -> list[str]:

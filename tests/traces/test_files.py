@@ -147,6 +147,16 @@ def test_a_file_that_is_not_clean_is_left_to_the_careful_reader(
     assert [p.name for p in tmp_path.iterdir()] == ["log"]
 
 
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n\r\n", b"\n\n\n"])
+def test_empty_lines_at_the_end_do_not_slow_a_clean_file_down(end: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(_rows(100, 100) + end)
+    trace = streamed(path, tmp_path / "t.parquet")
+    assert trace is not None
+    assert trace.source_row is not None
+    assert trace.source_row.tolist() == list(range(2, 102))
+
+
 def test_the_quick_reader_and_the_careful_one_agree(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -314,6 +314,12 @@ def test_one_bad_span_of_an_export_costs_one_span(write: Write) -> None:
     assert len(traces.read(path, skip_bad=True)) == 2
 
 
+@pytest.mark.parametrize("broken", ["1.5", "[3]", '"x"'])
+def test_an_export_that_is_no_list_of_spans_is_a_bad_row(write: Write, broken: str) -> None:
+    path = write('{"resourceSpans": [{"scopeSpans": [{"spans": ' + broken + "}]}]}")
+    assert "line 1: spans" in refused(path)
+
+
 def test_answers_from_a_cache_never_reached_a_gpu_and_are_left_out(write: Write) -> None:
     sample = SAMPLES["litellm"].decode().replace('"cache_hit": "False"', '"cache_hit": "True"', 1)
     path = write(sample)

@@ -119,15 +119,23 @@ def _ctx(span: Record, name: str) -> str:
 
 def spans(record: Record) -> Iterator[Record]:
     """Yield the spans of a record: itself, or those inside an OTLP export."""
-    groups = record.get("resourceSpans", record.get("resource_spans"))
-    if not isinstance(groups, list):
+    if "resourceSpans" not in record and "resource_spans" not in record:
         yield record
         return
-    for group in groups:
-        scopes = group.get("scopeSpans", group.get("scope_spans")) if isinstance(group, dict) else 0
-        for scope in scopes if isinstance(scopes, list) else ():
-            spans = scope.get("spans") if isinstance(scope, dict) else None
-            yield from (s for s in spans or () if isinstance(s, dict))
+    for group in _listed(record, "resourceSpans", "resource_spans"):
+        for scope in _listed(group, "scopeSpans", "scope_spans"):
+            yield from _listed(scope, "spans")
+
+
+def _listed(record: Record, *names: str) -> Iterator[Record]:
+    """Yield the objects of a list under one of *names*; none where it is not there."""
+    listed: Any = next((record[n] for n in names if record.get(n) is not None), [])
+    if not isinstance(listed, list):
+        raise BadRow(f"{names[0]} is no list: {values.clip(listed)}")
+    for item in listed:
+        if not isinstance(item, dict):
+            raise BadRow(f"{names[0]} holds {values.clip(item)}, not an object")
+        yield item
 
 
 def _attributes(found: Any) -> dict[str, Any]:
