@@ -45,6 +45,7 @@ class Batch:
         self.env = env
         self.host = host
         self.kv = kv
+        self.pages = kv if isinstance(kv, PagedKv) else None
         self.max_seqs = config.max_num_seqs
         self.max_tokens = config.max_num_batched_tokens
         self.chunked = config.chunked_prefill
@@ -123,8 +124,8 @@ class Batch:
         sequence.finish_at = self.iteration + left
         self.decoding += 1
         self.rel_sum += sequence.rel
-        if isinstance(self.kv, PagedKv):
-            self.kv.join(sequence)
+        if self.pages is not None:
+            self.pages.join(sequence)
         heappush(self.ends, (sequence.finish_at, sequence.order, sequence))
 
     def _remove(self, sequence: Sequence) -> None:
@@ -140,18 +141,19 @@ class Batch:
         if sequence.state == DECODE:
             self.decoding -= 1
             self.rel_sum -= sequence.rel
-            if isinstance(self.kv, PagedKv):
-                self.kv.leave(sequence)
+            if self.pages is not None:
+                self.pages.leave(sequence)
         elif sequence is self.partial:
             self.partial = None
 
     def _make_room(self) -> bool:
         """Preempt until one decode iteration finds its blocks; return whether anybody had to go."""
-        kv = self.kv
-        if not isinstance(kv, PagedKv):
+        kv = self.pages
+        if kv is None:
             return False
         barred = False
-        while (growth := kv.next_growth(self.iteration)) > kv.free:
+        at = self.iteration % kv.block_tokens
+        while (growth := kv.classes[at]) > kv.free:
             barred = True
             self._evict(self._victim())
         self.growth = growth
@@ -167,8 +169,8 @@ class Batch:
             self._evict(victim)
             if victim is sequence:
                 return True
-            if isinstance(self.kv, PagedKv):
-                self.growth = self.kv.next_growth(self.iteration)
+            if self.pages is not None:
+                self.growth = self.pages.next_growth(self.iteration)
         if chunk > 0:
             chunks.append((sequence, chunk))
         return barred

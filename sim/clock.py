@@ -62,6 +62,8 @@ class Clock(simpy.Environment):
     def __init__(self) -> None:
         super().__init__(initial_time=0)
         self._eid = count()
+        self.ns = 0
+        """Nanoseconds since the start."""
 
     @property
     def events(self) -> int:
@@ -69,14 +71,9 @@ class Clock(simpy.Environment):
         return int(repr(self._eid)[6:-1])
 
     @property
-    def ns(self) -> int:
-        """Nanoseconds since the start."""
-        return self._now  # type: ignore[return-value]
-
-    @property
     def now_s(self) -> float:
         """Seconds since the start."""
-        return float(self._now) / S
+        return self.ns / S
 
     def ring(self, alarm: Event, at_ns: int, priority: int = NORMAL) -> None:
         """Let *alarm* ring at *at_ns*, which is now or later."""
@@ -100,15 +97,21 @@ class Clock(simpy.Environment):
         while queue and queue[0][0] < until_ns:
             event = queue[0][3]
             if type(event) is Alarm:
-                self._now = heappop(queue)[0]
+                self.ns = self._now = heappop(queue)[0]
                 event.call(event)
             elif type(event) is Once:
-                self._now = heappop(queue)[0]
+                self.ns = self._now = heappop(queue)[0]
                 event.callbacks = None  # type: ignore[assignment]  # as SimPy does; no cycle stays
                 event.call(event._value)
             else:
                 self.step()
-        self._now = until_ns
+        self.ns = self._now = until_ns
+
+    def step(self) -> None:
+        """Let SimPy process the next event."""
+        if self._queue:
+            self.ns = self._queue[0][0]  # type: ignore[assignment]
+        super().step()
 
 
 def nanoseconds(seconds: float) -> int:

@@ -31,7 +31,8 @@ class Engine(Batch):
         self.at_fs = 0  # when the iterations under way began
         self.count = 0  # iterations under way, all alike; 0: one with prompts, or none
         self.base = self.slope = self.context = 0
-        self.span_fs = 0
+        self.span_fs = 0  # of the one iteration with prompts
+        self.jump_fs = 0  # of all iterations under way
         self.decodes = False  # whether the iteration with prompts also decodes
         self.iterations = 0
         self.turning = False
@@ -144,6 +145,7 @@ class Engine(Batch):
 
     def _end_ns(self) -> int:
         span = iterations_fs(self.count, self.base, self.slope, self.decoding, self.context)
+        self.jump_fs = span
         return -(-(self.at_fs + span) // FS_PER_NS)
 
     def done_by(self, now: int) -> int:
@@ -165,9 +167,9 @@ class Engine(Batch):
 
     def kv_used_at(self, now: int) -> float:
         """Return the KV bytes in use at *now*, growth of the iterations under way included."""
-        kv = self.kv
-        if not self.count or isinstance(kv, ContiguousKv):
-            return kv.used_bytes
+        kv = self.pages
+        if not self.count or kv is None:
+            return self.kv.used_bytes
         grown = kv.growth(self.iteration, min(self.count, self.done_by(now) + 1))
         return kv.used_bytes + grown * kv.bytes_per_block
 
@@ -178,36 +180,29 @@ class Engine(Batch):
             return  # set back since
         self.due = -1
         self.turning = True
-        self._advance()
-        if self.watch is not None:
-            self.watch.before(now)
-        self._settle()
-        self._begin()
-        self.turning = False
-        if self.watch is not None:
-            self.watch.after(now)
-
-    def _advance(self) -> None:
-        """Move time and counts to the end of the iterations under way."""
-        if self.count:
-            line = (self.base, self.slope, self.decoding, self.context)
-            self.at_fs += iterations_fs(self.count, *line)
-            if isinstance(self.kv, PagedKv):
-                self.kv.free -= self.kv.growth(self.iteration, self.count)
-            self.iteration += self.count
-            self.iterations += self.count
+        # Move time and counts to the end of the iterations under way.
+        if count := self.count:
+            self.at_fs += self.jump_fs
+            if self.pages is not None:
+                self.pages.free -= self.pages.growth(self.iteration, count)
+            self.iteration += count
+            self.iterations += count
             self.count = 0
         elif self.chunks:
             self.at_fs += self.span_fs
             self.iterations += 1
             self.iteration += self.decodes
-
-    # -- the next iterations -----------------------------------------------------------------
-
-    def _begin(self) -> None:
-        """Choose the next batch and let its iterations run."""
+        watch = self.watch
+        if watch is not None:
+            watch.before(now)
+        self._settle()
         while not self._chosen():
             pass
+        self.turning = False
+        if watch is not None:
+            watch.after(now)
+
+    # -- the next iterations -----------------------------------------------------------------
 
     def _chosen(self) -> bool:
         """Choose a batch; False where somebody was killed for it and another may do."""
@@ -274,8 +269,8 @@ class Engine(Batch):
         if self.decodes:
             context = self.rel_sum + self.decoding * self.iteration
             self.span_fs = self.rates.mixed(new, past, self.decoding, context)
-            if isinstance(self.kv, PagedKv):
-                self.kv.free -= self.growth
+            if self.pages is not None:
+                self.pages.free -= self.growth
         else:
             self.span_fs = self.rates.mixed(new, past, 0, 0)
         self._ring(-(-(self.at_fs + self.span_fs) // FS_PER_NS))
@@ -288,10 +283,17 @@ class Engine(Batch):
                 break
             heappop(ends)
         count = 1 if barred else at - self.iteration
-        if isinstance(self.kv, PagedKv):
-            count = self.kv.longest(self.iteration, count)
+        if self.pages is not None:
+            count = self.pages.longest(self.iteration, count)
         assert count >= 1
+        batch, rates = self.decoding, self.rates
+        line = rates.lines.get(batch)
+        if line is None:
+            line = rates.decode(batch)
+        base, slope = self.base, self.slope = line
+        context = self.context = self.rel_sum + batch * self.iteration
         self.count = count
-        self.base, self.slope = self.rates.decode(self.decoding)
-        self.context = self.rel_sum + self.decoding * self.iteration
-        self._ring(self._end_ns())
+        span = count * base + slope * (count * context + batch * (count * (count - 1) // 2))
+        self.jump_fs = span
+        self.due = due = -(-(self.at_fs + span) // FS_PER_NS)
+        self.env.ring(self.alarm, due, LAST)

@@ -31,15 +31,15 @@ class Rates:
     def __init__(self, cost: Cost, factor: float = 1.0) -> None:
         self.cost = cost
         self.factor = factor
-        self._lines: dict[int, tuple[int, int]] = {}
+        self.lines: dict[int, tuple[int, int]] = {}
         self._scale = FS_PER_S * factor
 
     def decode(self, batch: int) -> tuple[int, int]:
         """Return (base_fs, slope_fs) of a decode iteration of *batch* sequences."""
-        line = self._lines.get(batch)
+        line = self.lines.get(batch)
         if line is None:
             base_s, slope_s = self.cost.decode_line(batch)
-            line = self._lines[batch] = (
+            line = self.lines[batch] = (
                 max(1, round(base_s * self._scale)),
                 max(0, round(slope_s * self._scale)),
             )
