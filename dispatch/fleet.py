@@ -75,13 +75,16 @@ class DeviceInfo:
     def problems(self) -> list[Problem]:
         """Return what is wrong with this device, nothing when all is well."""
         found = []
-        for f in fields(self):
-            value = getattr(self, f.name)
-            if isinstance(value, int | float) and not 0 <= value < math.inf:
-                found.append(Problem(f"device {self.name}", f"{f.name} is {value}", "give it >= 0"))
+        for name in _NUMBERS:
+            value = getattr(self, name)
+            if not 0 <= value < math.inf:
+                found.append(Problem(f"device {self.name}", f"{name} is {value}", "give it >= 0"))
         if self.gpus < 1:
             found.append(Problem(f"device {self.name}", "no GPU", "give gpus >= 1"))
         return found
+
+
+_NUMBERS = tuple(f.name for f in fields(DeviceInfo) if f.type in (int, float))
 
 
 class Eligible:

@@ -56,7 +56,11 @@ def shipped() -> dict[str, Kind]:
     """Return the policies that come with zerolayer, in the order of their catalogue."""
     for module in _MODULES:
         import_module(f"dispatch.policies.{module}")
-    return dict(_shipped)
+    return dict(sorted(_shipped.items(), key=lambda item: _MODULES.index(_module(item[1]))))
+
+
+def _module(kind: Kind) -> str:
+    return kind.__module__.rpartition(".")[2]
 
 
 @cache

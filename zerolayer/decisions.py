@@ -10,6 +10,7 @@ import tracemalloc
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -46,8 +47,9 @@ class Row:
     kept_blocks: float
 
 
-def fleet(count: int) -> list[DeviceInfo]:
-    """Return *count* replicas of one and two GPUs in four pools."""
+@cache
+def fleet(count: int, mixed: bool = False) -> list[DeviceInfo]:
+    """Return *count* replicas of one and two GPUs in four pools; *mixed*: of two KV precisions."""
     return [
         DeviceInfo(
             name=f"r{i}",
@@ -56,7 +58,7 @@ def fleet(count: int) -> list[DeviceInfo]:
             gpus=1 + i % 2,
             weight=1 + i % 3,
             total_bytes=80e9,
-            kv_bytes_per_token=131072.0,
+            kv_bytes_per_token=65536.0 if mixed and i % 2 else 131072.0,
             reserve_output=True,
             capacity_tokens=300_000,
             speed_tokens_per_s=2000.0 + 500.0 * (i % 4),
@@ -65,11 +67,12 @@ def fleet(count: int) -> list[DeviceInfo]:
     ]
 
 
-def requests(count: int, seed: int = 7) -> list[Request]:
+@cache
+def _stream_of(count: int) -> list[Request]:
     """Return *count* requests of log-normal prompts, every third of a shared head."""
-    draw = np.random.default_rng(seed)
-    prompts = np.minimum(draw.lognormal(6.6, 1.0, count).astype(int) + 1, 3000)
-    outputs = draw.integers(16, 1024, count)
+    lengths = np.random.default_rng(7).lognormal(6.6, 1.0, count)
+    prompts = np.minimum(lengths.astype(int) + 1, 3000)
+    outputs = np.random.default_rng(8).integers(16, 1024, count)
     made = []
     for i in range(count):
         head = i % 3 if i % 3 else 1000 + i
@@ -87,11 +90,16 @@ def requests(count: int, seed: int = 7) -> list[Request]:
     return made
 
 
+def requests(count: int) -> list[Request]:
+    """Return the first *count* requests of one and the same stream."""
+    return _stream_of(1 << (max(1024, count) - 1).bit_length())[:count]
+
+
 class Stream:
     """One pass over a stream of requests: a dispatcher with a steady number in flight."""
 
-    def __init__(self, name: str, count: int) -> None:
-        infos = fleet(count)
+    def __init__(self, name: str, count: int, mixed: bool = False) -> None:
+        infos = fleet(count, mixed)
         self.router: LegacyRouter | None = None
         if name == "legacy":
             self.router = LegacyRouter()
@@ -149,27 +157,27 @@ class Stream:
         return took
 
 
-def _filled(name: str, count: int) -> tuple[Stream, int]:
+def _filled(name: str, count: int, mixed: bool = False) -> tuple[Stream, int]:
     """Return a stream with its steady number in flight, and the id of the next request."""
-    stream = Stream(name, count)
+    stream = Stream(name, count, mixed)
     warm = requests(stream.limit + 50)
     for request in warm:
         stream.decide(request)
     return stream, len(warm)
 
 
-def measure(name: str, count: int, seconds: float) -> Row:
+def measure(name: str, count: int, seconds: float, mixed: bool = False) -> Row:
     """Return the row of policy *name* over *count* devices, in about *seconds*."""
-    stream, _ = _filled(name, count)
+    stream, _ = _filled(name, count, mixed)
     probe = requests(stream.limit + 100)[stream.limit + 50 :]
     each = statistics.median(stream.decide(r) for r in probe) / 1e9
     decisions = int(min(max(seconds / ROUNDS / max(each, 1e-9), 200), 5000))
     rounds = []
     floors = []
     for _ in range(ROUNDS):
-        rounds.append(_round(name, count, decisions))
+        rounds.append(_round(name, count, decisions, mixed))
         floors.append(floor_us(count))
-    peak, kept = allocations(name, count)
+    peak, kept = allocations(name, count, mixed=mixed)
     best = np.min(rounds, axis=0) / 1e3
     raw = np.concatenate(rounds) / 1e3
     return Row(
@@ -186,8 +194,8 @@ def measure(name: str, count: int, seconds: float) -> Row:
     )
 
 
-def _round(name: str, count: int, decisions: int) -> list[int]:
-    stream, first = _filled(name, count)
+def _round(name: str, count: int, decisions: int, mixed: bool) -> list[int]:
+    stream, first = _filled(name, count, mixed)
     todo = requests(first + decisions)[first:]
     gc.collect()
     return [stream.decide(r) for r in todo]
@@ -206,9 +214,11 @@ def floor_us(count: int) -> float:
     return statistics.median(times) / 1e3
 
 
-def allocations(name: str, count: int, decisions: int = 100) -> tuple[int, float]:
+def allocations(
+    name: str, count: int, decisions: int = 100, mixed: bool = False
+) -> tuple[int, float]:
     """Return the most bytes allocated within one decision, and the blocks kept per decision."""
-    stream, first = _filled(name, count)
+    stream, first = _filled(name, count, mixed)
     todo = requests(first + 2 * decisions)[first:]
     peaks = []
     tracemalloc.start()

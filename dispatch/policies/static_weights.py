@@ -60,9 +60,9 @@ class StaticWeights(BasePolicy):
     """Spreads by static weights with nginx's smooth weighted round robin (SWRR).
 
     Each scan of an eligible peer: C += E, total += E, then E climbs back by one towards W; the
-    largest C wins and falls by total. Ties: the first in configuration order.
+    largest C wins and falls by total.
     A failure takes W // max_fails off E and puts the peer out for fail_timeout_s; a lone peer is
-    never put out. Signals: failures and connections only.
+    never put out. Ties: the first in configuration order. Signals: failures and connections only.
     Source: nginx ngx_http_upstream_round_robin.c (52327e062). Weight 0 drains (nginx refuses it).
     Known failure mode: blind to memory, tokens and topology; every worker process counts alone.
     """

@@ -15,7 +15,7 @@ def dispatch(
     *,
     policy: Annotated[str, Parameter(help="Names, comma-separated; all by default.")] = "",
     devices: Annotated[str, Parameter(help="Fleet sizes, comma-separated.")] = "8,64,1000,10000",
-    seconds: Annotated[float, Parameter(help="Time for each row, about.")] = 0.5,
+    seconds: Annotated[float, Parameter(help="Time for each row, about.")] = 0.1,
     json: Json = False,
 ) -> int:
     """Measure a decision of each policy: choose, reserve, journal row, start and release.
@@ -26,7 +26,8 @@ def dispatch(
     """
     from dispatch import registry
     from dispatch.errors import InputError, UnknownNameError
-    from zerolayer import decisions
+    from scenarios.progress import show
+    from zerolayer import decision_bars, decisions
 
     known = [*registry.names(), "legacy"]
     names = [n.strip() for n in policy.split(",") if n.strip()] or known
@@ -37,28 +38,35 @@ def dispatch(
         sizes = [int(d) for d in devices.split(",")]
     except ValueError:
         sizes = [0]
-    if min(sizes) < 1 or seconds <= 0:
+    if min(sizes) < 1 or not seconds > 0:
         raise InputError.at(
             "--devices, --seconds", f"found {devices!r}, {seconds}", "give e.g. 8,1000 and 0.5"
         )
     if "legacy" not in names:
         names.append("legacy")
     rows = []
-    for number, name in enumerate(names):
-        for size in sizes:
-            done = f"{number + 1}/{len(names)}"
-            print(f"\r{done} {name} at {size} devices\x1b[K", end="", file=sys.stderr, flush=True)
-            rows.append(decisions.measure(name, size, seconds))
-    print("\r\x1b[K", end="", file=sys.stderr)
+    with show("bench dispatch", len(names) * len(sizes), "rows") as progress:
+        for name in names:
+            for size in sizes:
+                progress.note(f"{name} at {size} devices")
+                rows.append(decisions.measure(name, size, seconds))
+                progress.add(1)
     sampling = decisions.sampling_ratio(1000)
+    bars = decision_bars.bars(rows, sampling)
     if json:
         from dataclasses import asdict
         from json import dumps
 
-        body = {"rows": [asdict(r) for r in rows], "sampling": sampling}
+        body = {
+            "rows": [asdict(r) for r in rows],
+            "sampling": sampling,
+            "bars": [{**asdict(bar), "holds": bar.holds} for bar in bars],
+        }
         print(dumps({**body, "machine": decisions.machine()}, indent=2))
         return 0
     _print(rows, sampling)
+    for bar in bars:
+        print(bar)
     return 0
 
 
@@ -79,11 +87,12 @@ def _print(rows: "list[Row]", sampling: dict[str, float]) -> None:
             f"{row.raw_p99_us:.1f}",
             f"{row.floor_us:.1f}",
             str(row.peak_bytes),
-            f"{row.kept_blocks:.1f}",
+            f"{abs(row.kept_blocks):.1f}" if row.kept_blocks > -0.05 else f"{row.kept_blocks:.1f}",
         )
     console = Console(width=80) if not sys.stdout.isatty() else Console()
     console.print(table)
     console.print(
+        "p50, p99: each decision's best of 5 rounds; raw p99: all of them; floor: one argmax.\n"
         "peak B: bytes allocated at most within one decision; kept: objects that outlive it.\n"
         f"Sampling {sampling['devices']:.0f} devices every {sampling['interval_ms']:.0f} ms takes "
         f"{100 * sampling['core_ratio']:.2f} % of a core.",
