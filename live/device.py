@@ -192,16 +192,20 @@ class Device:
         engine = self.engine
         cache = engine.cache
         arena = cache.arena
-        free = float(arena.free_bytes)
+        free, block = float(arena.free_bytes), float(arena.largest_block_bytes)
+        used = cache.size_bytes - free
+        if engine.segments is not None:  # pages are a signal of their own
+            seen = engine.segments.view()
+            free, block = seen.free_bytes, seen.block_bytes
         return Snapshot(
             source_s=time.monotonic(),
             free_bytes=free,
-            used_bytes=cache.size_bytes - free,
-            block_bytes=float(arena.largest_block_bytes),
-            fragmentation=float(arena.fragmentation),
+            used_bytes=used,
+            block_bytes=block,
+            fragmentation=float(engine.fragmentation),
             waiting=len(engine.waiting),
             running=len(engine.running),
-            kv_usage_ratio=1.0 - free / cache.size_bytes,
+            kv_usage_ratio=used / cache.size_bytes,
             free_blocks=float(cache.free_blocks) if isinstance(cache, PagedKv) else math.nan,
             busy_s=self._busy_s,
             up=self.up,

@@ -6,21 +6,20 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from dispatch import keyed
 from dispatch.errors import InputError
 from dispatch.hints import plan_for
 from live.clock import KernelClock
 from live.config import LiveEngine
 from live.kv import ContiguousKv, KvCache, PagedKv
+from live.memory_errors import MEMORY_ERRORS, is_memory_error
 from live.model import Llama
+from live.sampling import sample
+from live.segments import Segments
 from live.sequence import Event, Job, Kind, Run, Sequence
 from live.steps import Step
 
 Deliver = Callable[[list[Event]], None]
-
-_MEMORY_ERRORS = (MemoryError, torch.OutOfMemoryError)
 
 
 class Engine:
@@ -37,6 +36,8 @@ class Engine:
             if limits.kv == "paged"
             else ContiguousKv(model.shape, kv_bytes, model.device)
         )
+        paged_gpu = limits.kv == "paged" and model.device.type == "cuda"
+        self.segments = Segments(model.device) if paged_gpu else None
         self.blocks = kernel_blocks(model, limits.kernels)
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
@@ -47,6 +48,13 @@ class Engine:
         self._deliver = deliver
         self._events: list[Event] = []
         self._unstarted: list[tuple[int, object]] = []
+
+    @property
+    def fragmentation(self) -> float:
+        """1 - largest free block / free bytes: of the KV arena, or of the segments beside pages."""
+        if self.segments is not None:
+            return self.segments.view().fragmentation
+        return self.cache.arena.fragmentation
 
     @property
     def busy(self) -> bool:
@@ -127,7 +135,7 @@ class Engine:
     def _reserve(self, sequence: Sequence, tokens: int) -> bool:
         try:
             return self.cache.reserve(sequence.held, tokens)
-        except _MEMORY_ERRORS:
+        except MEMORY_ERRORS:
             return False
 
     def _grow(self, sequence: Sequence) -> bool:
@@ -192,7 +200,7 @@ class Engine:
         try:
             self._mark_started(runs)
             sampled = self._forward(runs)
-        except (*_MEMORY_ERRORS, RuntimeError) as error:
+        except (*MEMORY_ERRORS, RuntimeError) as error:
             if not is_memory_error(error):
                 raise
             self._isolate(runs, error)
@@ -236,7 +244,7 @@ class Engine:
             self._events.append(Event(id_, Kind.started, self._clock.time_s(mark)))
         self._unstarted.clear()
         now, context = time.monotonic(), self.model.shape.context_tokens
-        score = self.cache.arena.fragmentation
+        score = self.fragmentation
         for run, token in zip(runs, sampled, strict=True):
             sequence, yields = run.sequence, run.yields
             sequence.held.stored_tokens += run.count
@@ -251,14 +259,14 @@ class Engine:
                 self._finish(sequence, "length")
 
     def _finish(self, sequence: Sequence, reason: str) -> None:
-        score = self.cache.arena.fragmentation
+        score = self.fragmentation
         self._drop(sequence)
         self._end(sequence, Kind.finished, reason, score)
 
     def _end(
         self, sequence: Sequence, kind: Kind, reason: str, fragmentation: float | None = None
     ) -> None:
-        score = self.cache.arena.fragmentation if fragmentation is None else fragmentation
+        score = self.fragmentation if fragmentation is None else fragmentation
         event = Event(sequence.job.id, kind, time.monotonic(), (), reason, score)
         event.preemptions = sequence.preemptions
         self._events.append(event)
@@ -271,27 +279,6 @@ def _shape(runs: list[Run]) -> tuple[int, int, float, int, int]:
     pairs = sum(run.count * (run.past + (run.count + 1) / 2) for run in chunks)
     context = sum(run.past + 1 for run in ones)
     return len(runs), sum(run.count for run in chunks), pairs, len(ones), context
-
-
-def sample(logits: Tensor, sequences: list[Sequence]) -> list[int]:
-    """Return one token a row: the best at temperature 0, else drawn by (seed, position)."""
-    best: list[int] = logits.argmax(dim=-1).tolist()
-    for row, sequence in enumerate(sequences):
-        job = sequence.job
-        if job.temperature > 0:
-            draw = keyed.bits(keyed.stream(job.seed, "sample"), sequence.produced)
-            generator = torch.Generator().manual_seed(draw)
-            weights = torch.softmax(logits[row].float().cpu() / job.temperature, dim=-1)
-            best[row] = int(torch.multinomial(weights, 1, generator=generator))
-    return best
-
-
-def is_memory_error(error: BaseException) -> bool:
-    """Say whether torch or Python ran out of memory (the CPU allocator has no class of its own)."""
-    if isinstance(error, _MEMORY_ERRORS):
-        return True
-    text = str(error).lower()
-    return "out of memory" in text or "can't allocate memory" in text
 
 
 def kernel_blocks(model: Llama, wanted: str) -> Any:

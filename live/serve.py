@@ -13,6 +13,7 @@ import uvicorn
 
 from dispatch.journal import Journal
 from live.config import LiveConfig
+from live.device import Snapshot
 from live.door.app import build_app
 from live.door.metrics import Gauge
 from live.placer import Placer
@@ -107,12 +108,14 @@ async def until_signal() -> None:
     await stop.wait()
 
 
-def _gauges(placer: Placer, sampler: Sampler) -> dict[str, tuple[str, Gauge]]:
-    def each(read: Callable[[Any], float]) -> Gauge:
-        def values() -> Iterable[tuple[str, float]]:
-            return [(d.setup.name, read(d.snapshot())) for d in placer.devices]
+Views = Callable[[], Iterable[tuple[str, Snapshot]]]
 
-        return values
+
+def device_gauges(views: Views) -> dict[str, tuple[str, Gauge]]:
+    """Return the gauges that every door has of the devices that *views* yields by name."""
+
+    def each(read: Callable[[Snapshot], float]) -> Gauge:
+        return lambda: [(name, read(seen)) for name, seen in views()]
 
     return {
         "num_requests_running": ("Requests in the batch.", each(lambda s: s.running)),
@@ -123,6 +126,12 @@ def _gauges(placer: Placer, sampler: Sampler) -> dict[str, tuple[str, Gauge]]:
             each(lambda s: s.fragmentation),
         ),
         "device_up": ("1 where the device takes requests.", each(lambda s: float(s.up))),
+    }
+
+
+def _gauges(placer: Placer, sampler: Sampler) -> dict[str, tuple[str, Gauge]]:
+    return {
+        **device_gauges(lambda: [(d.setup.name, d.snapshot()) for d in placer.devices]),
         "ring_latency_seconds": (
             "Small all-reduce of each ring (label device: the ring's name).",
             lambda: list(sampler.ring_s.items()),

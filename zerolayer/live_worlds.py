@@ -103,7 +103,7 @@ def simulated_setup(config: LiveConfig, folder: Path, name: str) -> Any:
     from sim.config import Setup
 
     door = json.loads((folder / f"{name}.door.json").read_text())
-    engine = config.engine.model_dump()
+    engine = config.engine.model_dump(exclude={"kernels"})
     return Setup.model_validate(
         {
             "model": {"name": name, "precision": "fp16"},

@@ -15,10 +15,11 @@ from dispatch.hardware import Roofline, calibration, gpu, model, plan
 from dispatch.registry import policy
 from dispatch.request import Request
 from live.calibrate import StepLine, calibration_trace, fit, nonnegative, write
+from live.config import LiveConfig
 from live.load import parse_config, read_config, slices
 from live.shapes import PRESETS
 from live.tape import Tape, agreement
-from zerolayer.live_worlds import compare
+from zerolayer.live_worlds import compare, simulated_setup
 
 LINE = StepLine(400e-6, 30e-6, 9e-6, 4e-9, 50e-9, 500, 0.0)
 
@@ -96,6 +97,15 @@ def test_the_cost_model_reads_the_measured_line_back(
         # The cost model counts pairs in whole tiles of 128 query rows: that much it may differ.
         modelled = cost.parts(new, past, batch, context).total_s
         assert modelled == pytest.approx(float(LINE.predict(row)[0]), rel=0.05)
+
+
+def test_a_live_set_up_with_every_key_named_can_be_simulated(tmp_path: Path) -> None:
+    setup = LiveConfig()
+    (tmp_path / "x.door.json").write_text('{"door_us": 900.0, "model": "tiny", "kv": "paged"}')
+    modelled = simulated_setup(setup, tmp_path, "x")
+    assert modelled.door.decision_us == 900.0
+    for key in ("kv", "admission", "max_num_seqs", "max_num_batched_tokens", "preemption"):
+        assert getattr(modelled.engine, key) == getattr(setup.engine, key)
 
 
 def test_the_calibration_trace_visits_lone_requests_and_bursts() -> None:

@@ -7,7 +7,8 @@ import torch
 
 from dispatch.hints import PLANS
 from live.config import LiveEngine
-from live.engine import Engine, is_memory_error
+from live.engine import Engine
+from live.memory_errors import is_memory_error
 from live.model import Llama, random_weights
 from live.sequence import Event, Job, Kind
 from live.shapes import LlamaShape

@@ -72,6 +72,13 @@ def test_the_answer_is_the_same_as_through_the_direct_door(served: LegacyThread)
     assert here["usage"]["memory_fragmentation_score"] is not None
 
 
+def test_the_legacy_door_tells_its_workers_gauges_too(served: LegacyThread) -> None:
+    page = http.get(f"{served.url}/metrics").text
+    for device in ("small", "large"):
+        assert f'zerolayer_device_up{{device="{device}"}} 1.0' in page
+        assert f'zerolayer_kv_cache_usage_perc{{device="{device}"}}' in page
+
+
 def test_static_weights_share_the_requests(served: LegacyThread) -> None:
     before = len(rows(served))
     for _ in range(6):
