@@ -165,16 +165,18 @@ class _Press:
 
     def _banner(self, block: Banner) -> None:
         head = wrap(plain(f"{sign(block.answer)} {block.headline}"), 13, ROOM - 26, True)
-        lines = [x for s in block.sentences for x in wrap(plain(s), 9, ROOM - 26)]
-        height = len(head) * 13 * LEADING + len(lines) * 9 * LEADING + 14
+        texts = [wrap(plain(s), 9, ROOM - 26) for s in block.sentences]
+        rows = len(head) * 13 + sum(map(len, texts)) * 9
+        height = rows * LEADING + 3 * len(texts) + 14
         self._need(height)
         colour = _WORD[tone(block.answer)]
         self._box(self._y - height, self._y, _TINT[block.answer], colour)
         self._y -= 4
-        for size, some in ((13.0, head), (9.0, lines)):
+        for size, some in ((13.0, head), *((9.0, text) for text in texts)):
             for line in some:
                 self._y -= size * LEADING
                 self._put(line, EDGE + 14, self._y, size, bold=size > 9)
+            self._y -= 0 if size > 9 else 3
         self._y -= 26
         self._tiles(block)
 
@@ -232,7 +234,8 @@ class _Press:
         if table.status is not None:
             for row in rows[1:]:
                 row[table.status] = f"{sign(row[table.status])} {row[table.status]}"
-        laid = columns(rows, size, ROOM, 9.0, table.status)
+        figures = set(range(1, len(table.head))) - set(table.text_columns)
+        laid = columns(rows, size, ROOM, 9.0, table.status, figures)
         self._need(size * LEADING * (2 + max(len(c) for c in laid.cells[0])) + 30)
         self.text(table.caption, 8.5, bold=True, after=1)
         for at, cells in enumerate(laid.cells):

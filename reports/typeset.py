@@ -1,5 +1,6 @@
 """Lines and words on a page: measured with the real font, so that nothing overlaps."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -71,14 +72,20 @@ class Columns:
 
 
 def columns(
-    rows: list[list[str]], size: float, room_pt: float, gap_pt: float, firm: int | None = None
+    rows: list[list[str]],
+    size: float,
+    room_pt: float,
+    gap_pt: float,
+    firm: int | None = None,
+    figures: Collection[int] = (),
 ) -> Columns:
     """Return column widths that fill *room_pt* fairly, and *rows* wrapped to them (row 0 bold).
 
-    The column *firm* is never wrapped below its head.
+    The column *firm* is never wrapped below its head; those of *figures* only where the words of
+    the others leave too little room.
     """
     count = len(rows[0])
-    natural, least = [0.0] * count, [0.0] * count
+    natural, least, unbroken = [0.0] * count, [0.0] * count, [0.0] * count
     for at, row in enumerate(rows):
         for i, cell in enumerate(row):
             bold = not at or not i
@@ -87,6 +94,11 @@ def columns(
             if at and i == firm:
                 word = width_pt(cell, size, bold)
             least[i] = max(least[i], min(word, room_pt / 3) + gap_pt)
+            whole = at and i in figures
+            unbroken[i] = max(unbroken[i], width_pt(cell, size, bold) + gap_pt if whole else 0.0)
+    unbroken = [max(pair) for pair in zip(unbroken, least, strict=True)]
+    if sum(unbroken) <= room_pt:
+        least = unbroken
     spare = room_pt - sum(least)
     if sum(natural) <= room_pt:
         widths = natural
