@@ -104,7 +104,7 @@ def evidence(
     live = _live(whole, live_model, live_kind) if world == "live" else None
     asked = {"factorial": factorial, "maps": maps, "drills": drills}
     wanted = [name for name, on in asked.items() if on]
-    words = [*(f"--{name}" for name in wanted), *(["--world", "live"] if live else [])]
+    words = [*(f"--{name}" for name in wanted), *(_words(live_model, live_kind) if live else ())]
     done = run_scenario(
         whole, target, jobs=jobs, force=force, quiet=quiet, finish=reports.evidence.write,
         extra=extras(whole, wanted, jobs=jobs, quiet=quiet) if wanted else {}, live=live,
@@ -117,6 +117,10 @@ def evidence(
         print_text(verdict.told)
         print(f"report: {target / 'report.html'}")
     return 0 if verdict.exit_code == 3 and inconclusive == "pass" else int(verdict.exit_code)
+
+
+def _words(model: str, kind: str) -> tuple[str, ...]:
+    return ("--world", "live", "--live-model", model, "--live-kind", kind)
 
 
 def _live(whole: Any, model: str, kind: str) -> Any:
