@@ -211,7 +211,7 @@ def _no_times(work: _Work) -> InputError:
     return InputError.at(
         work.place,
         "holds no arrival times; a missing time is not 0",
-        "give --rate R to draw Poisson arrivals at R requests/s, by seed",
+        "`zerolayer trace convert` with --rate R draws Poisson arrivals at R requests/s, by seed",
     )
 
 

@@ -236,6 +236,6 @@ def _foreign(source: Source, found: str) -> InputError:
     return InputError.at(
         str(source.path),
         f"is in no known trace format: {found}",
-        "name the columns, --map arrival=ts,prompt=in_tok,output=out_tok --unit ms, "
-        "or the format, --format NAME",
+        "name the columns, `zerolayer trace convert` with --map arrival=ts,prompt=in_tok,"
+        "output=out_tok --unit ms, or the format, --format NAME",
     )

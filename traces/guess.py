@@ -103,10 +103,13 @@ def _draw(
         capped = left & (cap > 0)
         column[capped] = np.minimum(column[capped], cap[capped])
     rows = int(left.sum())
-    error = mean_difference(pool) / float(pool.mean())
+    error = "one length tells no error"
+    if len(pool) > 1:
+        share = mean_difference(pool) / float(pool.mean())
+        error = f"mean absolute error {share:.0%} of the mean"
     text = (
         f"{counted(rows, 'row')} without {name} length: drawn by seed among the lengths of "
-        f"the {len(pool):,} that have one, mean absolute error {error:.0%} of the mean"
+        f"the {len(pool):,} that have one, {error}"
     )
     filled.quirks.append(Quirk(f"{name}_missing", text, rows))
     filled.cannot_tell.append(

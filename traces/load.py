@@ -193,7 +193,9 @@ def refusal(path: Path, bad: BadRows, good: int) -> InputError:
     share = f"{bad.count:,} of {counted(bad.count + good, 'row')} bad"
     shown = len(bad.first)
     head = f"{share}; the first {shown} are above" if bad.count > shown else share
-    way_out = "repair them, or --skip-bad to leave them out" if good else "check the format"
+    way_out = "check the format"
+    if good:
+        way_out = "repair them, or leave them out: `zerolayer trace convert` with --skip-bad"
     return InputError([*problems, Problem(str(path), head, way_out)])
 
 

@@ -104,7 +104,8 @@ def _restarted(place: str, raw: Raw, restarts: NDArray[np.int64]) -> list[Proble
         Problem(
             f"{place}: {raw.unit} {raw.number[i]}",
             f"the clock starts again: {_s(raw.arrival_ns[i])} s after {_s(raw.arrival_ns[i - 1])}",
-            "give --order append to lay the parts one after another, or --order sort to overlay",
+            "`zerolayer trace convert` with --order append lays the parts one after another, with "
+            "--order sort over each other",
         )
         for i in restarts[:SHOWN].tolist()
     ]
@@ -119,7 +120,14 @@ def _unordered(place: str, raw: Raw, falls: NDArray[np.int64]) -> list[Problem]:
         for i in falls[:SHOWN].tolist()
     ]
     text = f"{len(falls)} rows are out of order, in a format that is written in arrival order"
-    return [*problems, Problem(place, text, "give --order sort if that is meant")]
+    return [
+        *problems,
+        Problem(
+            place,
+            text,
+            "`zerolayer trace convert` with --order sort puts them right, if that is meant",
+        ),
+    ]
 
 
 def _s(ns: int) -> str:
