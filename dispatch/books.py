@@ -130,7 +130,8 @@ class Books(Fleet):
         if flight.prefill_tokens:
             self._prefill[device] -= flight.prefill_tokens
         if flight.reserved_bytes:
-            self._reserved[device] -= flight.reserved_bytes
+            left = self._reserved[device] - flight.reserved_bytes
+            self._reserved[device] = left if self._n[device] else 0.0  # no rounding is left over
             flight.reserved_bytes = 0.0
             self._settle(device)
         return True

@@ -64,16 +64,11 @@ class Dispatcher:
         self._choose = policy.choose
         self._signals = policy.signals
         self._record = Recorder(journal, graph, policy.signals) if journal is not None else None
-        self._on_start = self._callback("on_start")
-        self._on_first_token = self._callback("on_first_token")
-        self._on_finish = self._callback("on_finish")
-        self._on_failure = self._callback("on_failure")
-        self._on_cancel = self._callback("on_cancel")
+        names = ("on_start", "on_first_token", "on_finish", "on_failure", "on_cancel")
+        calls: list[Any] = [getattr(policy, name, None) for name in names]
+        self._on_start, self._on_first_token, *calls = calls
+        self._on_finish, self._on_failure, self._on_cancel = calls
         self._waking = False
-
-    def _callback(self, name: str) -> Callable[..., None] | None:
-        found: Any = getattr(self.policy, name, None)
-        return found if callable(found) else None
 
     @property
     def n(self) -> Any:
@@ -233,9 +228,8 @@ class Dispatcher:
 
     def started(self, request_id: int, attempt: int | None = None) -> bool:
         """The engine has allocated the request's memory; False where it is not in flight."""
-        flight = self.flights.get(request_id)
-        if flight is None or (attempt is not None and flight.request.attempt != attempt):
-            self.counts.stray += 1
+        flight = self._flying(request_id, attempt)
+        if flight is None:
             return False
         self.graph.confirm(flight, self.clock())
         return True
@@ -245,9 +239,8 @@ class Dispatcher:
 
         A prefill replica is done with the request here; its decode is a request of its own.
         """
-        flight = self.flights.get(request_id)
-        if flight is None or (attempt is not None and flight.request.attempt != attempt):
-            self.counts.stray += 1
+        flight = self._flying(request_id, attempt)
+        if flight is None:
             return False
         self.graph.first_token(flight)
         if self._on_first_token is not None:
@@ -299,13 +292,19 @@ class Dispatcher:
             self.wake()
         return True
 
-    def _end(self, request_id: int, attempt: int | None) -> Flight | None:
+    def _flying(self, request_id: int, attempt: int | None) -> Flight | None:
+        """Return the flight of that request and attempt; None, and counted, where there is none."""
         flight = self.flights.get(request_id)
         if flight is None or (attempt is not None and flight.request.attempt != attempt):
             self.counts.stray += 1
             return None
-        del self.flights[request_id]
-        self.graph.release(flight)
+        return flight
+
+    def _end(self, request_id: int, attempt: int | None) -> Flight | None:
+        flight = self._flying(request_id, attempt)
+        if flight is not None:
+            del self.flights[request_id]
+            self.graph.release(flight)
         return flight
 
     def check_books(self) -> None:

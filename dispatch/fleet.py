@@ -161,7 +161,6 @@ class Fleet:
 
     def __init__(self, devices: Sequence[DeviceInfo]) -> None:
         self.devices: list[DeviceInfo] = []
-        self.version = 0
         self._classes: dict[tuple[str, str], Eligible] = {}
         self._asked: set[tuple[str, str]] = set()
         self._sets: dict[tuple[int, ...], int] = {}
@@ -275,7 +274,6 @@ class Fleet:
         """Forget what was derived from health and weights."""
         weighted = self.up[device] and self.weight[device] > 0
         self.usable[device] = weighted and not self.ejected[device]
-        self.version += 1
         self._classes.clear()
 
     def present(self, device: int) -> bool:

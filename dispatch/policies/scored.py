@@ -14,7 +14,7 @@ from dispatch.policy import BasePolicy, Choice
 from dispatch.request import Request
 
 UNKNOWN_COST = 1e300  # after every known cost, before every ineligible device
-Ties = Literal["order", "random", "last"]
+Ties = Literal["order", "random"]
 
 
 def no_device(eligible: Eligible) -> Reason:
@@ -38,8 +38,8 @@ class ScoredPolicy(BasePolicy):
     """Places at the least cost among the eligible; subclasses fill in the cost.
 
     A cost of NaN says that the signal is unknown: such a device comes after all that are known.
-    Ties: ``order`` takes the first in configuration order, ``last`` the last, ``random`` draws
-    uniformly, keyed by seed, request and attempt.
+    Ties: ``order`` takes the first in configuration order, ``random`` draws uniformly, keyed by
+    seed, request and attempt.
     """
 
     ties: ClassVar[Ties] = "random"
@@ -95,8 +95,6 @@ class ScoredPolicy(BasePolicy):
         if count == 1:
             return first
         among = tied.nonzero()[0]
-        if self.ties == "last":
-            return int(among[-1])
         return int(among[int(keyed.uniform(self._key, request.id, request.attempt) * count)])
 
 

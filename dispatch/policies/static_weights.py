@@ -50,7 +50,6 @@ class _Peer:
 class _Upstream:
     """The peers of one class of requests as one worker process sees them."""
 
-    version: int
     eligible: Eligible
     peers: list[_Peer] = field(default_factory=list)
 
@@ -105,7 +104,7 @@ class StaticWeights(BasePolicy):
         if found is not None and found.eligible is eligible:
             return found
         known = {peer.device: peer for peer in found.peers} if found else {}
-        upstream = _Upstream(graph.version, eligible)
+        upstream = _Upstream(eligible)
         for device in eligible.devices:
             weight = float(graph.weight[device])
             peer = known.get(device)

@@ -129,3 +129,16 @@ def test_a_late_finish_of_an_earlier_attempt_does_not_end_the_next() -> None:
     assert not world.dispatcher.finished(request.id, attempt=0)
     assert sum(world.loads()) == 1
     assert world.dispatcher.finished(request.id, attempt=1)
+
+
+def test_no_rounding_of_reservations_is_left_over_when_all_have_ended() -> None:
+    fleet = devices(1, kv_bytes_per_token=0.1)
+    world = World("topology", fleet).memory(1)
+    for prompt in range(1, 200, 7):
+        world.place(prompt, 3)
+    for request_id in range(1, world.last + 1, 2):
+        world.dispatcher.finished(request_id)
+    for request_id in range(2, world.last + 1, 2):
+        world.dispatcher.finished(request_id)
+    assert world.graph.reserved[0] == 0.0
+    assert world.graph.room[0] == GIB
