@@ -69,8 +69,10 @@ def scale(trace: Trace, factor: float, seed: int, *, squeeze: bool = False) -> T
 
 def _turned(trace: Trace, seed: int, copy: int) -> Trace:
     """Return *trace* shifted round its own span; copy 0 stays as it is."""
-    if copy == 0 or len(trace) < 2:
+    if copy == 0:
         return trace
+    if len(trace) < 2:
+        return replace(trace, session=_apart(trace.session, copy))
     # The period adds one mean gap, so that the last arrival does not fall on the first.
     period_s = trace.span_s * len(trace) / (len(trace) - 1) or 1.0
     offset_s = keyed.uniform(keyed.stream(seed, "superposition"), copy) * period_s
