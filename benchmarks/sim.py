@@ -28,7 +28,7 @@ from traces.trace import Trace  # noqa: E402
 from zerolayer import simulations as s  # noqa: E402
 
 BAR_PER_S = 20_000
-FEW = 600  # requests that the reference engine is given: it takes its time
+FEW = 2_000  # requests that the reference engine is given: it takes its time
 
 
 def stepwise_per_s(trace: Trace) -> float:

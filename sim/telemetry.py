@@ -223,7 +223,9 @@ class Telemetry:
         """Sweep the fleet once at the start, before any request."""
         for channel in self.channels:
             channel.changed = dict.fromkeys(range(self.graph.count))
+            loss, channel.loss = channel.loss, 0.0
             self._deliver[channel.name](channel, 0)
+            channel.loss = loss
             channel.due_ns = channel.interval_ns + channel.delay_ns
 
     def refresh(self, now_s: float, signals: frozenset[str]) -> None:
