@@ -86,7 +86,7 @@ Sink = Callable[[str, Mapping[str, Any]], None]
 _PACK: Final = {"int64": "q", "int32": "i", "int16": "h", "int8": "b", "float64": "d", "str": "i"}
 
 
-class _Table:
+class Table:
     """Rows of one table, packed one after another into a buffer that is never reallocated."""
 
     def __init__(self, schema: Mapping[str, str], rows: int) -> None:
@@ -139,15 +139,19 @@ class Journal:
         self.arm, self.replicate = arm, replicate
         self._sink = sink or self._keep
         self._kept: dict[str, list[Mapping[str, Any]]] = {name: [] for name in SCHEMAS}
-        self._tables = {name: _Table(schema, chunk_rows) for name, schema in SCHEMAS.items()}
-        self._requests, self._decisions, self._devices = self._tables.values()
+        self._tables = {name: Table(schema, chunk_rows) for name, schema in SCHEMAS.items()}
+        self._requests, self.decisions, self._devices = self._tables.values()
         self._model_at = list(REQUESTS).index("model")
         self._hint_at = list(REQUESTS).index("kernel_hint")
 
     def decision(self, *row: float) -> None:
         """Append a decision; values in the order of DECISIONS."""
-        table = self._decisions
-        table.pack(table.buffer, table.at, *row)
+        self.decisions.pack(self.decisions.buffer, self.decisions.at, *row)
+        self.decided()
+
+    def decided(self) -> None:
+        """Take the row that was packed at the end of :attr:`decisions`."""
+        table = self.decisions
         table.at += table.width
         if table.at == table.size:
             self._flush("decisions")

@@ -7,7 +7,7 @@ from dispatch.journal import BEST, Journal
 from dispatch.policy import Choice
 from dispatch.request import Request
 
-_NAN = math.nan
+_NAN, _NEVER = math.nan, -math.inf
 _PAD = tuple((-1,) * n for n in range(BEST + 1))
 _PAD_SCORES = tuple((_NAN,) * n for n in range(BEST + 1))
 
@@ -17,6 +17,9 @@ class Recorder:
 
     def __init__(self, journal: Journal, graph: TopologyGraph, signals: frozenset[str]) -> None:
         self._append = journal.decision
+        self._taken = journal.decided
+        self._table = journal.decisions
+        self._pack, self._buffer = self._table.pack, self._table.buffer
         self._memory = graph.signals["memory"]
         self._ring = graph.signals["ring"]
         self._pcie = graph.signals["pcie"]
@@ -36,10 +39,12 @@ class Recorder:
         oldest = now
         for signal in self._used:
             source_s = signal.source[device]
-            if -math.inf < source_s < oldest:
+            if _NEVER < source_s < oldest:
                 oldest = source_s
         best, scores = choice.best, choice.scores
-        self._append(
+        self._pack(  # in place: a decision is worth sparing the call of journal.decision
+            self._buffer,
+            self._table.at,
             request.id,
             request.attempt,
             now,
@@ -58,6 +63,7 @@ class Recorder:
             *scores,
             *_PAD_SCORES[BEST - len(scores)],
         )
+        self._taken()
 
     def refused(
         self, request: Request, now: float, took: float, reason: int, candidates: int
