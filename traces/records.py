@@ -9,6 +9,7 @@ from typing import Any
 from dispatch.errors import InputError
 from traces.detect import header_of
 from traces.source import Source
+from traces.trace import counted
 
 
 @dataclass(slots=True)
@@ -99,7 +100,7 @@ def csv_records(source: Source, known: Iterable[str] = ()) -> Iterator[Entry]:
             continue
         entry = Entry(begins, None, b"\n".join(taken), problem)
         if cells is not None and len(cells) != len(names):
-            entry.problem = f"has {len(cells)} fields where the header has {len(names)}"
+            entry.problem = f"has {counted(len(cells), 'field')} where the header has {len(names)}"
         elif cells is not None:
             entry.record = dict(zip(names, cells, strict=True))
         yield entry

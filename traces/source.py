@@ -29,6 +29,11 @@ class Source:
     def __post_init__(self) -> None:
         if self.path.is_dir():
             raise InputError.at(str(self.path), "is a folder", "name one trace file")
+        if self.path.exists() and not self.path.is_file():
+            raise InputError.at(
+                str(self.path), "is a pipe or a device, and a trace is read more than once",
+                "write it to a file first",
+            )  # fmt: skip
         try:
             with self.path.open("rb") as raw:
                 magic = raw.read(8)

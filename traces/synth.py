@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 
 from dispatch import keyed
 from traces.conversations import Conversations
-from traces.synthetic import ArrivalModel, LengthModel, TraceModel, model
+from traces.synthetic import CHUNK, ArrivalModel, LengthModel, TraceModel, model
 from traces.trace import Quirk, Trace
-
-CHUNK: Final = 1 << 16  # requests drawn at a time; part of what a seed means
 
 
 def generate(name: str | Path, params: Mapping[str, Any] | None = None, seed: int = 0) -> Trace:

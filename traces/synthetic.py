@@ -10,6 +10,8 @@ from pydantic import Field, ValidationError, model_validator
 from dispatch.config import Section
 from dispatch.errors import InputError, Problem, UnknownNameError, nearest
 
+CHUNK: Final = 1 << 16  # requests drawn at a time; part of what a seed means
+MOST_STEPS: Final = 5_000_000  # of the rate in a chunk: a few seconds and 300 MB
 FOLDER: Final = Path(__file__).parent / "models"
 
 
@@ -33,7 +35,7 @@ class ArrivalModel(Section):
     """
 
     process: Literal["poisson", "gamma", "quantiles", "mmpp"] = "poisson"
-    rate_per_s: float = Field(default=1.0, gt=0)
+    rate_per_s: float = Field(default=1.0, ge=1e-9, le=1e9)
     """Mean rate; the profile and the states of an MMPP are relative to it."""
     cv: float = Field(default=1.0, gt=0, le=50)
     """Coefficient of variation of the gaps; gamma only."""
@@ -136,6 +138,23 @@ class TraceModel(Section):
     """Emit prefix blocks of this size; 0 means none."""
     about: str = ""
     source: str = ""
+
+    @model_validator(mode="after")
+    def _ends(self) -> "TraceModel":
+        """Refuse a rate whose steps are so short beside it that making them would take hours."""
+        a = self.arrivals
+        step_s = a.diurnal_period_s / 288
+        if a.process == "mmpp":
+            step_s = sum(a.sojourn_s) / len(a.sojourn_s)
+        elif a.profile:
+            step_s = a.profile_step_s
+        steps = CHUNK / a.rate_per_s / step_s
+        if steps > MOST_STEPS:
+            raise ValueError(
+                f"{CHUNK:,} arrivals at {a.rate_per_s:g}/s take {steps:.1g} steps of {step_s:g} s, "
+                f"more than {MOST_STEPS:,}; raise the rate or the step"
+            )
+        return self
 
 
 def names() -> list[str]:

@@ -105,24 +105,33 @@ def say(json: bool, document: dict[str, Any], text: str) -> None:
     print_json(document) if json else print(text)
 
 
-def ready(target: Path) -> None:
-    """Refuse a *target* that cannot be written, before any work is done."""
+def ready(target: Path, *files: str) -> None:
+    """Refuse a *target* that cannot be written, or is one of *files*, before any work is done."""
+    from dispatch.errors import InputError
     from traces import export
 
     export.ending(target)
     export.reachable(target)
+    for file in files:
+        if target.exists() and Path(file).exists() and target.samefile(file):
+            raise InputError.at(str(target), "is the trace itself", "name another file")
 
 
 def written(trace: "Trace", target: Path, json: bool) -> None:
     """Write *trace* and say what was written."""
     import traces
     from traces import export
+    from traces.trace import counted
 
     export.write(trace, target)
     about = traces.describe(trace)
     document = {"path": str(target), **about}
     rate = f", {about['rate_per_s']:.4g}/s" if about["rate_per_s"] else ""
-    say(json, document, f"{target}: {len(trace):,} requests over {trace.span_s:,.6g} s{rate}")
+    say(
+        json,
+        document,
+        f"{target}: {counted(len(trace), 'request')} over {trace.span_s:,.6g} s{rate}",
+    )
 
 
 class Counter:

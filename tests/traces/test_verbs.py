@@ -1,6 +1,7 @@
 """The trace verbs as a person uses them: what they print, what they write, how they refuse."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,12 @@ def test_public_traces_are_listed_with_licence_size_and_whether_they_are_here(ru
         (("describe", "log.csv", "--rate", "-1"), "--rate: is -1.0"),
         (("convert", "log.csv", "-o", "none/out.parquet"), "none is no folder"),
         (("convert", "log.csv", "-o", "out.xlsx"), "has no known ending"),
+        (("convert", "log.csv", "-o", "log.csv"), "is the trace itself"),
+        (("scale", "log.csv", "2", "-o", "log.csv"), "is the trace itself"),
+        (
+            ("synth", "poisson", "-o", "o.csv", "--set", "arrivals.rate_per_s=1e-9"),
+            "raise the rate",
+        ),
         (("slice", "log.csv", "-o", "out.csv", "--start", "99"), "spans 3.1 s"),
         (("slice", "log.csv", "-o", "out.csv", "--limit", "-4"), "0 or more"),
         (("scale", "log.csv", "0", "-o", "out.csv"), "no positive number"),
@@ -180,3 +187,8 @@ def test_wrong_use_is_told_with_the_way_out_and_writes_nothing(
     assert part in said
     assert "Traceback" not in said
     assert sorted(p.name for p in tmp_path.iterdir()) == ["log.csv"]
+
+
+def test_a_pipe_is_refused_and_not_waited_for(run: Run, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    assert "is a pipe or a device" in run("describe", "pipe.csv", code=2)

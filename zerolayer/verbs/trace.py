@@ -66,8 +66,9 @@ def convert(
     """
     from traces import export, stream
     from traces.formats.base import Options
+    from traces.trace import counted
 
-    ready(output)
+    ready(output, file)
     plain = read == DEFAULTS or read == ReadOptions(unit=read.unit)
     if plain and export.ending(output) == ".parquet":
         shown = Counter(quiet)
@@ -78,7 +79,11 @@ def convert(
                 "path": str(output), "requests": done.rows, "span_s": done.span_s,
                 "format": done.format, "detected": f"{done.format}: {done.why}",
             }  # fmt: skip
-            say(json, document, f"{output}: {done.rows:,} requests over {done.span_s:,.6g} s")
+            say(
+                json,
+                document,
+                f"{output}: {counted(done.rows, 'request')} over {done.span_s:,.6g} s",
+            )
             return 0
     written(load(file, read, seed=seed, spread=False), output, json)
     return 0

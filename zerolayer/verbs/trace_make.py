@@ -32,7 +32,7 @@ def slice_(
     """Cut a part out of a trace by time, by count, or both."""
     import traces
 
-    ready(output)
+    ready(output, file)
     trace = load(file, read, seed=seed)
     cut = traces.slice(trace, start_s=start, duration_s=duration, limit=limit)
     if not len(cut):
@@ -63,7 +63,7 @@ def scale(
     """
     import traces
 
-    ready(output)
+    ready(output, file)
     trace = load(file, read, seed=seed)
     written(traces.scale(trace, factor, seed, squeeze=squeeze), output, json)
     return 0
@@ -83,7 +83,7 @@ def mix(
     """
     import traces
 
-    ready(output)
+    ready(output, *files)
     written(traces.mix([load(file, read, seed=seed) for file in files]), output, json)
     return 0
 
@@ -107,7 +107,7 @@ def synth(
     from traces import synth as made
     from traces.synthetic import settings_of
 
-    ready(output)
+    ready(output, model)
     written(made.generate(model, settings_of(settings or []), seed), output, json)
     return 0
 
@@ -185,7 +185,7 @@ def anonymise(
     """
     from traces.anonymise import anonymise as strip
 
-    ready(output)
+    ready(output, file)
     trace = load(file, read, seed=seed, spread=False)
     written(strip(trace, key, keep_models=keep_models), output, json)
     return 0
