@@ -86,11 +86,12 @@ class Batch:
         """Let out what has ended, and tell who has emitted a first token."""
         if self.workspace is not None:
             self.workspace.free()
-        for sequence, chunk in self.chunks:
-            sequence.computed += chunk
-            if sequence.computed == sequence.target:
-                self._emit(sequence)
-        self.chunks = []
+        if self.chunks:
+            for sequence, chunk in self.chunks:
+                sequence.computed += chunk
+                if sequence.computed == sequence.target:
+                    self._emit(sequence)
+            self.chunks = []
         ends, iteration = self.ends, self.iteration
         while ends and ends[0][0] <= iteration:
             at, _, sequence = heappop(ends)
@@ -98,10 +99,11 @@ class Batch:
                 self._remove(sequence)
                 if sequence.owner is not None:
                     self.host.finished(sequence)
-        for sequence in self.aborts:
-            if sequence.state != GONE:
-                self._remove(sequence)
-        self.aborts.clear()
+        if self.aborts:
+            for sequence in self.aborts:
+                if sequence.state != GONE:
+                    self._remove(sequence)
+            self.aborts.clear()
 
     def _emit(self, sequence: Sequence) -> None:
         """A prefill is complete: one token comes out, and decoding begins."""

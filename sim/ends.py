@@ -7,7 +7,7 @@ from dispatch.dispatcher import Dispatcher
 from dispatch.journal import Journal
 from dispatch.outcomes import Outcome, RootCause
 from sim import causes
-from sim.call import Call
+from sim.call import NAN, Call
 from sim.clock import Alarm, Clock, S, nanoseconds
 from sim.config import Setup
 from sim.engine import Engine
@@ -177,8 +177,12 @@ class Ends:
             request.prompt_tokens, produced, max(request.max_tokens, 0), request.model,
             request.session, request.kernel_hint, call.outcome, call.cause, call.attempts,
             call.oom_events, call.preemptions, call.device, call.fitting,
-            _s(call.taken_ns), _s(call.handled_ns), _s(call.started_ns), _s(call.first_ns),
-            _s(end_ns), call.wait_ns / S, call.service_ns / S, call.wasted_ns / S, call.cached,
+            call.taken_ns / S if call.taken_ns >= 0 else NAN,
+            call.handled_ns / S if call.handled_ns >= 0 else NAN,
+            call.started_ns / S if call.started_ns >= 0 else NAN,
+            call.first_ns / S if call.first_ns >= 0 else NAN,
+            end_ns / S if end_ns >= 0 else NAN, call.wait_ns / S, call.service_ns / S,
+            call.wasted_ns / S, call.cached,
         )  # fmt: skip
 
     def drain(self, arrivals: Iterator[Call]) -> None:
@@ -193,7 +197,3 @@ class Ends:
                 self.close(call, Outcome.in_flight, RootCause.none, -1)
         if self.progress is not None:
             self.progress(self.done % 1024)
-
-
-def _s(ns: int) -> float:
-    return ns / S if ns >= 0 else float("nan")

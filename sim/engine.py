@@ -5,7 +5,7 @@ in the context), so the end of any number of them is known in closed form: an ev
 per token. A request that comes in between waits for the end of the iteration under way.
 """
 
-from heapq import heappop
+from heapq import heappop, heappush
 from typing import Any
 
 from sim.batch import Batch, Host
@@ -209,9 +209,12 @@ class Engine(Batch):
         chunks: list[tuple[Sequence, int]] = []
         barred = False  # whether somebody was preempted: then nobody enters in this iteration
         self.growth = 0
+        pages = self.pages
         if self.chunked:
-            if self.decoding:
-                barred = self._make_room()
+            if self.decoding and pages is not None:
+                self.growth = growth = pages.classes[self.iteration % pages.block_tokens]
+                if growth > pages.free:
+                    barred = self._make_room()
             if self.partial is not None:
                 barred = self._continue(self.partial, chunks) or barred
             if not barred and self.waiting_count:
@@ -296,4 +299,5 @@ class Engine(Batch):
         span = count * base + slope * (count * context + batch * (count * (count - 1) // 2))
         self.jump_fs = span
         self.due = due = -(-(self.at_fs + span) // FS_PER_NS)
-        self.env.ring(self.alarm, due, LAST)
+        env = self.env
+        heappush(env._queue, (due, LAST, next(env._eid), self.alarm))  # type: ignore[misc]

@@ -74,7 +74,7 @@ def channels(config: TelemetryConfig, names: Iterable[str], seed: int) -> list[C
 class Watch:
     """Follows one engine: integrates its series and notes its past as far as telemetry needs."""
 
-    __slots__ = ("_channels", "_keep_ns", "_series", "engine", "trail")
+    __slots__ = ("_channels", "_keep_ns", "_pages", "_series", "engine", "trail")
 
     def __init__(
         self, engine: Engine, series: Series, channels: list[Channel], keep_ns: int
@@ -83,20 +83,29 @@ class Watch:
         self._series = series
         self._channels = channels
         self._keep_ns = keep_ns
+        self._pages = engine.pages
         self.trail: deque[tuple[Any, ...]] = deque()
         if channels:
             self.trail.append(self._state(0))
 
     def before(self, now: int) -> None:
         """The state is about to change at *now*."""
-        self._series.note(now, self.engine.kv.used_bytes)
+        pages = self._pages
+        if pages is None:
+            self._series.note(now, self.engine.kv.used_bytes)
+        else:
+            self._series.note(now, (pages.blocks - pages.free) * pages.bytes_per_block)
 
     def after(self, now: int) -> None:
         """The state has changed at *now*."""
         engine, series = self.engine, self._series
         series.busy = engine.due >= 0
         series.running = len(engine.running)
-        series.kv = engine.kv.used_bytes
+        pages = self._pages
+        if pages is None:
+            series.kv = engine.kv.used_bytes
+        else:
+            series.kv = (pages.blocks - pages.free) * pages.bytes_per_block
         if engine.waiting_count != series.waiting:
             series.wait(now, engine.waiting_count, engine.kv_used_at)
         if self._channels:
@@ -124,9 +133,10 @@ class Watch:
     def _state(self, now: int) -> tuple[Any, ...]:
         """Return (ns, waiting, running, free, largest or the jump under way)."""
         engine = self.engine
-        kv = engine.kv
-        if isinstance(kv, ContiguousKv):
-            arena = kv.arena
+        kv = engine.pages
+        if kv is None:
+            assert isinstance(engine.kv, ContiguousKv)
+            arena = engine.kv.arena
             return (now, engine.waiting_count, len(engine.running), arena.free_bytes,
                     arena.largest_block_bytes)  # fmt: skip
         jump = None
