@@ -92,8 +92,8 @@ def _print(rows: "list[Row]", sampling: dict[str, float]) -> None:
     console = Console(width=80) if not sys.stdout.isatty() else Console()
     console.print(table)
     console.print(
-        "p50, p99: each decision's best of 5 rounds; raw p99: all of them; floor: one argmax.\n"
-        "peak B: bytes allocated at most within one decision; kept: objects that outlive it.\n"
+        "p50, p99: each decision's best of 5 rounds; raw p99: of all; floor: one argmax.\n"
+        "peak B: most bytes allocated within a decision; kept: objects that outlive it.\n"
         f"Sampling {sampling['devices']:.0f} devices every {sampling['interval_ms']:.0f} ms takes "
         f"{100 * sampling['core_ratio']:.2f} % of a core.",
         highlight=False,
