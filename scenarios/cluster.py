@@ -168,7 +168,10 @@ class Cluster:
                 index = places[future.key]
                 done = self._completed(index, future, distributed)
                 if done is None:
-                    self._gone_with(cells[index].trace, tries[index])
+                    if self.client.status != "running" or tries[index] >= _LOSSES:
+                        raise ZerolayerError(
+                            "the cluster is gone; run the same command again to go on"
+                        )
                     submit(index)
                     continue
                 futures.pop(index)
@@ -178,20 +181,25 @@ class Cluster:
                 self.client.cancel(list(futures.values()))
 
     def _trace(self, name: str) -> Any:
-        """Return the trace on the workers, sent there at its first use."""
-        held = self.scattered.get(name)
-        if held is None or held.status != "finished":
-            packed = pack(self.folder / name)
-            self.scattered[name] = self.client.scatter(packed, broadcast=True, hash=False)
-        return self.scattered[name]
+        """Return the trace on the workers, scattered to all of them at its first use.
 
-    def _gone_with(self, trace: str, tried: int) -> None:
-        """Take note that a cell was lost with the last worker that held its trace."""
-        if self.client.status != "running" or tried >= _LOSSES:
-            raise ZerolayerError("the cluster is gone; run the same command again to go on")
-        held = self.scattered.get(trace)
-        if held is not None and held.status != "finished":
-            self.scattered.pop(trace)
+        Once the last worker that held it has died, it goes into the graph instead: the scheduler
+        keeps it and hands it to whatever worker comes next.
+        """
+        held = self.scattered.get(name)
+        if held is not None and held.status not in ("cancelled", "lost"):
+            return held
+        packed = pack(self.folder / name)
+        if held is not None:
+            self.scattered[name] = self.client.submit(bytes, packed, pure=False)
+            return self.scattered[name]
+        try:
+            self.scattered[name] = self.client.scatter(packed, broadcast=True, hash=False)
+        except TimeoutError:
+            raise ZerolayerError(
+                "no worker joins the scheduler; start one, and run the same command again"
+            ) from None
+        return self.scattered[name]
 
     def _completed(self, index: int, future: Any, distributed: Any) -> Completed | None:
         """Return what came of a cell; None where it was lost and can be sent again."""

@@ -121,6 +121,8 @@ def _pareto_plot(found: Answer) -> Plot:
     every = [(x, y) for x, y in every if math.isfinite(y)]
 
     def paint(axes: "Axes") -> None:
+        from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
         axes.scatter([x for x, _ in every], [y for _, y in every], s=12, color=draw.SOFT)
         axes.plot([p[0] for p in front], [p[1] for p in front], color=draw.SERIES[1], marker="o",
                   ms=4, drawstyle="steps-post")  # fmt: skip
@@ -129,6 +131,9 @@ def _pareto_plot(found: Answer) -> Plot:
             axes.axhline(limit, color=draw.BAD, lw=1, ls="--")
             axes.annotate("SLO", (axes.get_xlim()[1], limit), ha="right", va="bottom")
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("$/h")
         axes.set_ylabel("TTFT p99, s")
 

@@ -9,7 +9,9 @@ from dispatch.errors import InputError
 from scenarios.cluster import check_address, executor
 from scenarios.load import load
 from scenarios.store import Store
-from scenarios.sweep import Sweep, cells_of
+from scenarios.sweep import Outcome, Sweep, cells_of
+from tests.scenarios.hosts import hosts
+from tests.scenarios.pool_work import Poison
 from tests.scenarios.small import small
 
 pytest.importorskip("distributed")
@@ -26,6 +28,41 @@ def test_a_cluster_says_the_same_as_this_process(tmp_path: Path) -> None:
         ):
             found.append([dict(o.figures) for o in sweep.run(cells)])
     assert json.dumps(found[0], sort_keys=True) == json.dumps(found[1], sort_keys=True)
+
+
+@pytest.mark.slow
+def test_a_host_that_is_cut_off_midway_changes_no_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZEROLAYER_CLUSTER_INSECURE", "1")
+    cells = cells_of(load(small(tmp_path), ["replicates=6"]))
+    with Sweep(1, store=Store(tmp_path / "here"), quiet=True) as sweep:
+        expected = [dict(o.figures) for o in sweep.run(cells)]
+    done: list[str] = []
+    with hosts("a", "b") as apart, executor(apart.address) as make:
+        assert make is not None
+        make(tmp_path).client.wait_for_workers(2, timeout=60)  # type: ignore[attr-defined]
+
+        def note(outcome: Outcome) -> str:
+            done.append(outcome.failure)
+            if len(done) == 3:
+                apart.cut("b")
+            return ""
+
+        with Sweep(1, store=Store(tmp_path / "there"), make_executor=make, quiet=True) as sweep:
+            found = [dict(o.figures) for o in sweep.run(cells, note=note)]
+    assert len(done) == len(cells)
+    assert json.dumps(found, sort_keys=True) == json.dumps(expected, sort_keys=True)
+
+
+@pytest.mark.slow
+def test_a_cell_that_kills_every_worker_costs_one_row(tmp_path: Path) -> None:
+    with executor("local:2") as make:
+        assert make is not None
+        (tmp_path / "t").mkdir()
+        done = list(make(tmp_path).as_completed([Poison("t"), Poison("t")]))
+    assert sorted(d.index for d in done) == [0, 1]
+    assert all(d.failure is not None and "every worker died" in d.failure.text for d in done)
 
 
 @pytest.mark.parametrize("address", ["tcp://10.1.2.3:8786", "tcp://scheduler:8786"])

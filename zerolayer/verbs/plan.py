@@ -47,8 +47,8 @@ def plan(
 ) -> int:
     """Find how many of which GPU hold the SLOs, by simulated runs alone.
 
-    An SLO holds where it holds in every replicate, over all offered requests. Exit code 0: some arm
-    has a fleet; 1: none has.
+    An SLO holds where it holds in every replicate, over all offered requests.
+    Exit code 0: some arm has a fleet; 1: none has.
     """
     from scenarios.cluster import executor
     from scenarios.folder import check_target

@@ -40,8 +40,8 @@ def whatif(
 ) -> int:
     """Run a grid of what-ifs and say how every arm fares at each point.
 
-    Finished cells are kept: the same command goes on where it was stopped. Exit code 0; 1 where a
-    cell failed.
+    Finished cells are kept: the same command goes on where it was stopped.
+    Exit code 0; 1 where a cell failed.
     """
     from scenarios import whatif as engine
     from scenarios.cluster import executor
@@ -68,7 +68,10 @@ def whatif(
         print_json({"folder": str(output) if output else None, "cells": rows})
     else:
         keys = label_keys(made)
-        shown = ("attainment", "oom_rate", "ttft_p99_s", "e2e_p99_s")
+        shown = {  # short, so that names of arms stay whole at 80 columns
+            "attainment": "SLO met, %", "oom_rate": "OOM, %", "ttft_p99_s": "TTFT p99, s",
+            "e2e_p99_s": "e2e p99, s",
+        }  # fmt: skip
         body = [
             (
                 *(point.labels.get(key, "") for key in keys),
@@ -81,6 +84,6 @@ def whatif(
             for point, whole in made.points
             for arm in whole.arms
         ]
-        head = [*keys, "arm", *(METRICS[m][0] for m in shown)]
+        head = [*keys, "arm", *shown.values()]
         print_table(f"What if: {made.base.name}", head, body, len(shown))
     return 1 if any(row["failure"] for row in rows) else 0
