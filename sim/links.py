@@ -13,7 +13,7 @@ from sim.fleet import Replica
 from sim.network import Link, Network
 
 if TYPE_CHECKING:
-    from sim.telemetry import Channel
+    from sim.channel import Channel
 
 
 class Links:

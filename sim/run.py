@@ -15,7 +15,8 @@ from sim.facts import RunFacts
 from sim.faults import Faults, with_surges
 from sim.feed import Parts
 from sim.series import Series
-from sim.telemetry import Telemetry, Watch
+from sim.telemetry import Telemetry
+from sim.watch import Watch
 from sim.world import World
 from traces.trace import Trace
 

@@ -6,191 +6,23 @@ due is worked out from what each engine noted of its past, for the devices that 
 """
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from dispatch import keyed
-from sim.clock import FS_PER_NS, S
+from sim.channel import Channel, channels
+from sim.clock import S
 from sim.config import TelemetryConfig
-from sim.engine import Engine
-from sim.memory import ContiguousKv, PagedKv
-from sim.rates import iterations_until
-from sim.series import Series
+from sim.memory import PagedKv
+from sim.watch import Watch, free_blocks
 
 if TYPE_CHECKING:
     from sim.world import World
 
 _MANY: Final = 16  # from this many changed devices on, one bulk call is cheaper
 _FOLLOWED: Final = ("memory", "kv", "queue")  # signals that follow the engine's own state
-
-
-@dataclass(slots=True)
-class Channel:
-    """One signal on its way from the fleet to the graph."""
-
-    name: str
-    interval_ns: int
-    delay_ns: int
-    window_ns: int
-    loss: float
-    key: int
-    tick: int = 0
-    due_ns: int = 0  # when the next tick has arrived
-    changed: dict[int, None] = field(default_factory=dict)
-    """Devices whose value may differ from the one delivered."""
-
-    def last_tick(self, now: int) -> int:
-        """Return the number of the last tick whose samples are there at *now*."""
-        return (now - self.delay_ns) // self.interval_ns
-
-
-def channels(config: TelemetryConfig, names: Iterable[str], seed: int) -> list[Channel]:
-    """Return a channel for each of *names*, with the section's values where it has none."""
-    found = []
-    for name in sorted(names):
-        own = config.signals.get(name)  # type: ignore[call-overload]
-        value = {
-            key: getattr(config, key) if own is None or getattr(own, key) is None
-            else getattr(own, key)
-            for key in ("interval_ms", "delay_ms", "window_ms", "loss_ratio")
-        }  # fmt: skip
-        found.append(
-            Channel(
-                name,
-                max(1, round(value["interval_ms"] * 1e6)),
-                round(value["delay_ms"] * 1e6),
-                round(value["window_ms"] * 1e6),
-                value["loss_ratio"],
-                keyed.stream(seed, f"telemetry {name}"),
-            )
-        )
-    return found
-
-
-class Watch:
-    """Follows one engine: integrates its series and notes its past as far as telemetry needs."""
-
-    __slots__ = ("_channels", "_keep_ns", "_pages", "_series", "engine", "trail")
-
-    def __init__(
-        self, engine: Engine, series: Series, channels: list[Channel], keep_ns: int
-    ) -> None:
-        self.engine = engine
-        self._series = series
-        self._channels = channels
-        self._keep_ns = keep_ns
-        self._pages = engine.pages
-        self.trail: deque[tuple[Any, ...]] = deque()
-        if channels:
-            self.trail.append(self._state(0))
-
-    def before(self, now: int) -> None:
-        """The state is about to change at *now*."""
-        pages = self._pages
-        if pages is None:
-            self._series.note(now, self.engine.kv.used_bytes)
-        else:
-            self._series.note(now, (pages.blocks - pages.free) * pages.bytes_per_block)
-
-    def after(self, now: int) -> None:
-        """The state has changed at *now*."""
-        engine, series = self.engine, self._series
-        series.busy = engine.due >= 0
-        series.running = len(engine.running)
-        pages = self._pages
-        if pages is None:
-            series.kv = engine.kv.used_bytes
-        else:
-            series.kv = (pages.blocks - pages.free) * pages.bytes_per_block
-        if engine.waiting_count != series.waiting:
-            series.wait(now, engine.waiting_count, engine.kv_used_at)
-        if self._channels:
-            self._note(now)
-
-    def queued(self, now: int) -> None:
-        """Only the number of waiting requests has changed."""
-        engine = self.engine
-        self._series.wait(now, engine.waiting_count, engine.kv_used_at)
-        if self._channels:
-            self._note(now)
-
-    def _note(self, now: int) -> None:
-        trail = self.trail
-        if trail[-1][0] == now:
-            trail.pop()
-        trail.append(self._state(now))
-        old = now - self._keep_ns
-        while len(trail) > 1 and trail[1][0] <= old:
-            trail.popleft()
-        index = self.engine.index
-        for channel in self._channels:
-            channel.changed[index] = None
-
-    def _state(self, now: int) -> tuple[Any, ...]:
-        """Return (ns, waiting, running, free, largest or the jump under way)."""
-        engine = self.engine
-        kv = engine.pages
-        if kv is None:
-            assert isinstance(engine.kv, ContiguousKv)
-            arena = engine.kv.arena
-            return (now, engine.waiting_count, len(engine.running), arena.free_bytes,
-                    arena.largest_block_bytes)  # fmt: skip
-        jump = None
-        if engine.count and kv.members:
-            jump = (engine.at_fs, engine.base, engine.slope, engine.decoding, engine.context,
-                    engine.count, engine.iteration, kv.classes[:], kv.members)  # fmt: skip
-        return (now, engine.waiting_count, len(engine.running), kv.free, jump)
-
-    def at(self, when: int) -> tuple[Any, ...]:
-        """Return the state that held at *when*, the oldest that is known where it is older."""
-        state: tuple[Any, ...]
-        for state in reversed(self.trail):
-            if state[0] <= when:
-                break
-        return state
-
-    def mean_queue(self, when: int, window_ns: int) -> tuple[float, float]:
-        """Return the time-means of waiting and running over the *window_ns* before *when*."""
-        start, end = when - window_ns, when
-        waiting = running = 0.0
-        for state in reversed(self.trail):
-            if state[0] >= end:
-                continue
-            begin = max(state[0], start)
-            waiting += state[1] * (end - begin)
-            running += state[2] * (end - begin)
-            end = begin
-            if begin <= start:
-                break
-        span = when - max(end, start)
-        return (waiting / span, running / span) if span > 0 else self.at(when)[1:3]
-
-
-def free_blocks(state: tuple[Any, ...], when: int) -> int:
-    """Return the free KV blocks at *when*, within the jump that *state* describes.
-
-    Blocks for the iteration under way are taken at its start (:meth:`sim.memory.PagedKv.growth`).
-    """
-    free: int = state[3]
-    if state[4] is None:
-        return free
-    at_fs, base, slope, batch, context, count, iteration, classes, members = state[4]
-    begun = iterations_until(when * FS_PER_NS - at_fs, base, slope, batch, context)
-    if begun > count:
-        begun = count
-    size = len(classes)
-    rounds, rest = divmod(begun, size)
-    free -= rounds * members
-    if rest:
-        at = iteration % size
-        free -= sum(classes[at : at + rest])
-        if at + rest > size:
-            free -= sum(classes[: at + rest - size])
-    return free
 
 
 class Telemetry:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from dispatch import registry
 from dispatch.dispatcher import Decision, Dispatcher
-from dispatch.graph import SIGNALS, Staleness, TopologyGraph
+from dispatch.graph import TopologyGraph
 from dispatch.journal import Journal
 from dispatch.legacy import LegacyConfig, LegacyRouter
 from dispatch.legacy.policy import legacy_devices, legacy_policy
@@ -14,8 +14,9 @@ from dispatch.policy import Policy
 from dispatch.request import Request
 from sim import causes
 from sim.call import Call
+from sim.channel import staleness
 from sim.clock import Alarm, Clock, nanoseconds
-from sim.config import Setup, TelemetryConfig
+from sim.config import Setup
 from sim.ends import Ends
 from sim.engine import Engine
 from sim.faults import Faults
@@ -298,19 +299,3 @@ class World(Ends):
             self.oom_events += 1
             engine.cancel(victim)
             self.failed(call, "oom", RootCause.fault)
-
-
-def staleness(config: TelemetryConfig) -> dict[str, Staleness] | None:
-    """Return the rule for old samples by signal; None where the last one known holds anyway."""
-    if config.on_stale == "last_known":
-        return None
-    rules = {}
-    for name in SIGNALS[:-1]:  # health has no value that could be saturated
-        own = config.signals.get(name)
-        interval_ms, delay_ms = config.interval_ms, config.delay_ms
-        if own is not None:
-            interval_ms = interval_ms if own.interval_ms is None else own.interval_ms
-            delay_ms = delay_ms if own.delay_ms is None else own.delay_ms
-        refresh_s = (interval_ms + delay_ms) * 1e-3
-        rules[name] = Staleness(config.stale_after_s, config.on_stale, refresh_s)
-    return rules
