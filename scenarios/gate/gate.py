@@ -13,7 +13,6 @@ from typing import Any
 from dispatch.errors import InputError
 from reports.gate.verdict import Check, GateResult, Verdict, control, judge
 from scenarios.gate import exact, trees
-from scenarios.gate.gpus import gpus
 from scenarios.gate.pairs import (
     CONTROL_PAIRS,
     PAIRS,
@@ -63,6 +62,8 @@ def run(options: Options, say: Say = lambda text: None) -> GateResult:
             result.checks += compare_counters(baseline.get(COUNTERS, {}), found)
     if 2 in options.tiers:
         if options.path == "gpu":
+            from live.gpus import gpus
+
             result.manifest["gpus"] = gpus()
         commit = trees.base_commit(head.folder, options.base)
         result.manifest["base"] = commit

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dispatch.errors import InputError, NotMeasurable
-from scenarios.gate.gpus import gpus
+from live.gpus import gpus
 from scenarios.gate.pairs import Profile, Side, Worker, run_pairs
 from scenarios.gate.worker import beside
 
