@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from dispatch.errors import InputError
 from traces import guess, order
+from traces.block_size import BlockSize, block_size
 from traces.rows import MISSING, Raw
 from traces.trace import CACHED, FAILED, Quirk, Trace, counted
 
@@ -242,9 +243,6 @@ def _empty(column: NDArray[Any]) -> bool:
     return bool(np.all(np.isnan(column) if column.dtype.kind == "f" else column == MISSING))
 
 
-BLOCK_SIZES = (512, 16, 64, 256, 128, 32, 1024)
-
-
 def _blocks(work: _Work, columns: dict[str, Any], prompt: NDArray[np.int64]) -> None:
     """Carry prefix blocks, with the block size that the lengths bear out."""
     raw = work.raw
@@ -275,30 +273,3 @@ def _blocks(work: _Work, columns: dict[str, Any], prompt: NDArray[np.int64]) -> 
     columns["block_hashes"] = raw.block_hashes
     columns["block_offsets"] = raw.block_offsets
     columns["block_tokens"] = tokens.size
-
-
-@dataclass(frozen=True, slots=True)
-class BlockSize:
-    """Tokens a prefix block holds, and whether that is only a median."""
-
-    size: int
-    estimated: bool
-
-
-def block_size(prompt: NDArray[np.int64], blocks: NDArray[np.int64], documented: int) -> BlockSize:
-    """Return the block size for which ceil(prompt / size) is the number of blocks most often.
-
-    The last block may be left out where it is not full. *documented* wins a tie.
-    """
-    best, best_hits = documented, -1
-    for size in dict.fromkeys([documented, *BLOCK_SIZES]):
-        if size > 0:
-            full = prompt // size
-            hits = int(np.count_nonzero((-(-prompt // size) == blocks) | (full == blocks)))
-            if hits > best_hits:
-                best, best_hits = size, hits
-    if best_hits * 2 >= len(blocks):
-        return BlockSize(best, False)
-    if documented:
-        return BlockSize(documented, False)
-    return BlockSize(max(1, round(float(np.median(prompt / blocks)))), True)

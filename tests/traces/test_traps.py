@@ -113,7 +113,7 @@ def test_skipped_rows_are_counted_and_lie_in_the_side_file_with_line_and_reason(
     first, second = side.read_text().splitlines()
     assert first.startswith("line 3\t")
     assert first.endswith("\t2031-01-02 09:00:01,nan,6")
-    assert second.startswith("line 4\thas 1 fields")
+    assert second.startswith("line 4\thas 1 field where")
 
 
 def test_no_side_file_is_left_where_the_rest_is_refused(write: Write, tmp_path: Path) -> None:
