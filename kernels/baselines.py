@@ -204,9 +204,10 @@ def strong(spec: BlockSpec, w: Weights, rope: Tensor | None, x: Tensor, dense: D
     dense.v[lines, :, place] = v.transpose(1, 2)
     at = torch.arange(dense.length, device=x.device)
     seen = at[None, None, None, :] <= dense.pos.view(sequences, 1, tokens, 1)
+    whole = tokens == dense.length  # a prompt without a past: the flash kernel's own causal mask
     attended = functional.scaled_dot_product_attention(
-        q, dense.k[:, :, : dense.length], dense.v[:, :, : dense.length], attn_mask=seen,
-        enable_gqa=spec.group > 1,
+        q, dense.k[:, :, : dense.length], dense.v[:, :, : dense.length],
+        attn_mask=None if whole else seen, is_causal=whole, enable_gqa=spec.group > 1,
     )  # fmt: skip
     attended = attended.transpose(1, 2).reshape(len(x), spec.q_width)
     x = x + functional.linear(attended, w.out, w.out_b if spec.bias else None)

@@ -3,6 +3,7 @@
 One workspace belongs to one stream: two launches on one corrupt each other, or hang.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -224,13 +225,28 @@ def run(
     given = arguments(spec, weights, rope, x, cache, batch, space, out)
     fixed = constants(spec, tiling, cache.page_tokens, shape == "prefill")
     launches = phases or ([(0, 5)] if shape == "mega" else [(i, i + 1) for i in range(5)])
+    work = tasks(spec, tiling, x.shape[0], len(batch.tile_first), shape == "prefill")
     for low, high in launches:
-        block_kernel[(grid,)](
+        block_kernel[(min(grid, max(work[low:high])),)](
             *given, **fixed, LO=low, HI=high, num_warps=tiling.warps,
             num_stages=tiling.stages, launch_cooperative_grid=high - low > 1,
             enable_fp_fusion=True,
         )  # fmt: skip
     return out
+
+
+def tasks(
+    spec: BlockSpec, tiling: Tiling, rows: int, prompt_tiles: int, prompt: bool
+) -> list[int]:  # fmt: skip
+    """Return how many tasks each phase has; more programs than that have nothing to do."""
+    down = math.ceil(rows / tiling.bm)
+    pairs = (spec.q_width + 2 * spec.kv_width) // 2
+    return [
+        down * math.ceil(pairs / (tiling.bn // 2)),
+        prompt_tiles * spec.heads if prompt else rows * spec.kv_heads * tiling.splits,
+        down * math.ceil(spec.hidden / tiling.bn), down * math.ceil(spec.up_rows / tiling.bn),
+        down * math.ceil(spec.hidden / tiling.bn),
+    ]  # fmt: skip
 
 
 def arguments(

@@ -31,7 +31,7 @@ def block(
     h = _norm(spec, x, wide["norm1"], wide["norm1_b"])
     parts = functional.linear(h, wide["qkv"], wide["qkv_b"] if spec.qkv_bias else None)
     q, k, v = parts.split((spec.q_width, spec.kv_width, spec.kv_width), dim=-1)
-    attended = torch.zeros(x.shape[0], spec.q_width, dtype=torch.float64)
+    attended = torch.zeros(x.shape[0], spec.q_width, dtype=torch.float64, device=x.device)
     new = []
     for (keys, values), (first, end) in zip(past, rows, strict=True):
         before, count = keys.shape[0], end - first
@@ -73,5 +73,6 @@ def _attend(spec: BlockSpec, q: Tensor, k: Tensor, v: Tensor, before: int) -> Te
     k = k.repeat_interleave(spec.group, dim=1)
     v = v.repeat_interleave(spec.group, dim=1)
     scores = torch.einsum("qhd,khd->hqk", q, k) * spec.head_dim**-0.5
-    at = torch.arange(k.shape[0])[None, :] > before + torch.arange(q.shape[0])[:, None]
+    tokens = torch.arange(k.shape[0], device=q.device)
+    at = tokens[None, :] > before + torch.arange(q.shape[0], device=q.device)[:, None]
     return torch.einsum("hqk,khd->qhd", scores.masked_fill(at, -torch.inf).softmax(-1), v)

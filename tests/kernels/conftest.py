@@ -11,6 +11,7 @@ try:
     import triton.experimental.gluon  # noqa: F401  (a launch imports it late)
 
     import kernels.block
+    import kernels.gpu.costs
     import kernels.stages  # noqa: F401
 except ImportError:
     triton_is_there = False

@@ -7,6 +7,8 @@ from cyclopts import App, Parameter
 
 app = App(name="kernels", help="The fused transformer block: bounds, and checks of its kernels.")
 
+app.command("zerolayer.verbs.kernels_check:check", name="check")
+
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")]
 Names = Annotated[list[str] | None, Parameter(consume_multiple=True)]
 Counts = Annotated[list[int] | None, Parameter(consume_multiple=True)]
