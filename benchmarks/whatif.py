@@ -76,7 +76,7 @@ def run(kind: str, cells: list[Any], scratch: Path, kill_s: float) -> dict[str, 
     from scenarios.store import Store
     from scenarios.sweep import Summariser, Sweep
 
-    pool: Pool[Any] = Pool(Summariser, jobs=2)
+    pool: Pool[Any] = Pool(Summariser, jobs=2, tries=5)
 
     def pids() -> list[int]:
         if kind == "cluster":

@@ -34,16 +34,16 @@ def parse(text: str) -> Override | Problem:
 
 def _readings(value: str) -> tuple[Any, ...]:
     found: list[Any] = []
+    if value.lower() in ("none", "null"):  # a key that may be unset is; else it is a word
+        found.append(None)
     try:
         document = tomllib.loads(f"v = {value}")
         if set(document) == {"v"}:
             found.append(document["v"])
     except tomllib.TOMLDecodeError:
         pass
-    if not found or not isinstance(found[0], str):
+    if not found or not isinstance(found[-1], str):
         found.append(value)
-    if value.lower() in ("none", "null"):
-        found.append(None)
     return tuple(found)
 
 

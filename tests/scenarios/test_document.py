@@ -1,11 +1,13 @@
 """What a scenario file says wrong, and how it is told."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from dispatch.errors import InputError
 from scenarios.document import Document, merge
+from scenarios.load import load
 from scenarios.schema import Scenario
 
 GOOD = """name = "x"
@@ -173,3 +175,32 @@ def test_a_wrong_override_is_told_as_it_was_given(tmp_path: Path, override: str,
 def test_nan_is_refused_wherever_a_number_stands(tmp_path: Path) -> None:
     found = errors(tmp_path, GOOD, "trace.scale=nan", "fleet.pools.0.weight=nan", "seed=nan")
     assert len(found) == 3
+
+
+def leaves(node: object, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], object]]:
+    """Return every value of a resolved scenario with the keys that lead to it."""
+    items: list[tuple[str, object]] = []
+    if isinstance(node, dict):
+        items = [(str(key), value) for key, value in node.items()]
+    elif isinstance(node, list):
+        items = [(str(at), value) for at, value in enumerate(node)]
+    if not items or not all(key for key, _ in items):  # "" is a share's name: set its whole table
+        return [(path, node)]
+    return [leaf for key, value in items for leaf in leaves(value, (*path, key))]
+
+
+def as_toml(value: object) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f'"{k}" = {as_toml(v)}' for k, v in value.items()) + "}"
+    return json.dumps(value)
+
+
+@pytest.mark.parametrize("name", ["migration-2023q3", "h100-2024"])
+def test_every_key_of_a_resolved_scenario_can_be_set(name: str) -> None:
+    whole = load(name)
+    found = leaves(whole.model_dump(mode="json"))
+    assert len(found) > 200
+    again = load(name, [f"{'.'.join(path)}={as_toml(value)}" for path, value in found])
+    assert again == whole
