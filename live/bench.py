@@ -184,9 +184,15 @@ def measure(calls: int = 100, clients: tuple[int, ...] = (1, 8, 64)) -> dict[str
             found["handling"].append(row)
         trips = asyncio.run(_trips(direct.url, legacy.url, calls))
     found["round_trips"] = {n: statistics.median(t) * 1e3 for n, t in trips.items()}
-    t = found["round_trips"]
-    door = t["instant_door_ms"] / t["starlette_ms"]
-    legacy_ratio = t["instant_legacy_ms"] / (t["starlette_ms"] + t["grpc_stream_ms"])
+    t = {name: np.array(medians) for name, medians in trips.items()}  # a median a round
+    doors = t["instant_door_ms"] / t["starlette_ms"]
+    legacies = t["instant_legacy_ms"] / (t["starlette_ms"] + t["grpc_stream_ms"])
+    door, legacy_ratio = float(np.median(doors)), float(np.median(legacies))
+    found["spread"] = {
+        "door": [float(doors.min()), float(doors.max())],
+        "legacy": [float(legacies.min()), float(legacies.max())],
+    }
+    found["load_per_core"] = os.getloadavg()[0] / (os.cpu_count() or 1)
     lone = next((r["direct_p50_ms"] for r in found["handling"] if r["clients"] == 1), None)
     found["ratios"] = {
         "door over a bare starlette echo": door,
@@ -222,7 +228,7 @@ def _handling(direct: str, legacy: str, calls: int, clients: int) -> dict[str, A
 
 
 async def _trips(direct: str, legacy: str, calls: int) -> dict[str, list[float]]:
-    """Return round trips of one client against everything, in interleaved rounds."""
+    """Return the median round trip of one client against each thing, round by round."""
     config = LiveConfig()
     times: dict[str, list[float]] = {}
     door = build_app(InstantBackend(), config.limits)
@@ -238,9 +244,9 @@ async def _trips(direct: str, legacy: str, calls: int) -> dict[str, list[float]]
         for _ in range(_ROUNDS):
             for name, url in urls.items():
                 whole, _ = await request_s(url, calls // _ROUNDS + 5)
-                times.setdefault(f"{name}_ms", []).extend(whole)
+                times.setdefault(f"{name}_ms", []).append(statistics.median(whole))
             hops = await grpc_hop_s(calls // _ROUNDS + 5)
-            times.setdefault("grpc_stream_ms", []).extend(hops)
+            times.setdefault("grpc_stream_ms", []).append(statistics.median(hops))
     return times
 
 

@@ -48,13 +48,15 @@ def parse_config(document: dict[str, Any], place: str) -> LiveConfig:
     return config
 
 
-def slices(count: int, kind: str = "cpu", kv_mib: float = 32.0) -> list[dict[str, Any]]:
-    """Return the sections of *count* equal devices; CUDA devices are one a GPU."""
+def slices(
+    count: int, kind: str = "cpu", kv_mib: float = 32.0, cards: int = 0
+) -> list[dict[str, Any]]:
+    """Return the sections of *count* equal devices; CUDA devices are dealt out to *cards* GPUs."""
     return [
         {
             "name": f"{kind}{at}",
             "kind": kind,
-            "index": at if kind == "cuda" else 0,
+            "index": at % max(1, cards or count) if kind == "cuda" else 0,
             "kv_mib": kv_mib,
         }
         for at in range(count)

@@ -182,3 +182,9 @@ def test_options_go_over_the_file(tmp_path: Path) -> None:
 def test_device_names_may_not_repeat() -> None:
     with pytest.raises(InputError, match="device names repeat"):
         parse_config({"devices": [{"name": "a"}, {"name": "a"}]}, "here")
+
+
+def test_cuda_devices_are_dealt_out_to_the_cards_there_are() -> None:
+    found = slices(5, "cuda", cards=2)
+    assert [d["index"] for d in found] == [0, 1, 0, 1, 0]
+    assert [d["index"] for d in slices(3, "cuda")] == [0, 1, 2]

@@ -79,5 +79,9 @@ def _print(found: dict[str, Any]) -> None:
     console.print(table)
     for name, value in {**found["round_trips"], **found["ratios"]}.items():
         console.print(f"{name}: {value:.3f}")
+    spread = ", ".join(f"{n} {low:.2f} to {high:.2f}" for n, (low, high) in found["spread"].items())
+    console.print(f"ratios by round: {spread}")
+    if found["load_per_core"] > 1.5:
+        console.print(f"the machine is busy ({found['load_per_core']:.1f} a core): measure again")
     for name, held in found["bars"].items():
         console.print(f"{'holds' if held else 'MISSED'}: {name}")

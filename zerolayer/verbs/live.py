@@ -10,16 +10,21 @@ app = App(name="live", help="The same dispatcher on real devices, behind a real 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")]
 Config = Annotated[Path | None, Parameter(help="A live set-up in TOML; see docs/live.md.")]
 DoorKind = Literal["direct", "legacy"]
+Kind = Annotated[
+    Literal["cpu", "cuda"], Parameter(help="What devices are; cuda without --devices: one a card.")
+]
 
 
 def _setup(
     config: Path | None, devices: int | None, kind: str, model: str | None, policy: str | None
 ) -> Any:
-    from live.load import read_config, slices
+    from live.load import cuda_count, read_config, slices
 
+    cards = cuda_count() if kind == "cuda" else 0
+    count = devices or cards  # one device a card where no number is given
     return read_config(
         config,
-        devices=slices(devices, kind) if devices else None,
+        devices=slices(count, kind, cards=cards) if count else None,
         model={"name": model} if model else None,
         policy={"name": policy} if policy else None,
     )
@@ -33,7 +38,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     devices: int | None = None,
-    kind: Literal["cpu", "cuda"] = "cpu",
+    kind: Kind = "cpu",
     model: str | None = None,
     policy: str | None = None,
     api_key: Annotated[str, Parameter(env_var="ZEROLAYER_API_KEY")] = "",
@@ -82,6 +87,7 @@ def replay(
     config: Config = None,
     door: DoorKind = "direct",
     devices: int | None = None,
+    kind: Kind = "cpu",
     model: str | None = None,
     policy: str | None = None,
     format: str | None = None,
@@ -126,7 +132,7 @@ def replay(
         rows,
         plan,
         door if local else "remote",
-        _setup(config, devices, "cpu", model, policy) if local else None,
+        _setup(config, devices, kind, model, policy) if local else None,
         target,
         api_key,
         model or "",
@@ -147,6 +153,7 @@ def calibrate(
     *,
     config: Config = None,
     name: str = "live-cpu",
+    kind: Kind = "cpu",
     model: str | None = None,
     seconds: float = 20.0,
     json: Json = False,
@@ -159,7 +166,7 @@ def calibrate(
 
     from zerolayer.live_worlds import calibrate as run
 
-    found = run(_setup(config, None, "cpu", model, None), output, name, seconds)
+    found = run(_setup(config, None, kind, model, None), output, name, seconds)
     print(codec.dumps(found, indent=2)) if json else _print_table("calibration", found)
     return 0
 
@@ -171,6 +178,7 @@ def validate(
     hardware: Annotated[Path, Parameter(help="Folder written by `live calibrate`.")],
     config: Config = None,
     name: str = "live-cpu",
+    kind: Kind = "cpu",
     model: str | None = None,
     format: str | None = None,
     limit: int = 200,
@@ -188,7 +196,7 @@ def validate(
 
     from zerolayer.live_worlds import validate as run
 
-    whole = _setup(config, None, "cpu", model, None)
+    whole = _setup(config, None, kind, model, None)
     found = run(whole, hardware, name, trace, format, limit, repeats, output)
     if json:
         print(codec.dumps(found, indent=2))
