@@ -1,0 +1,60 @@
+"""Running a folder again, here or on a machine where the trace lies elsewhere."""
+
+from pathlib import Path
+
+import pytest
+
+from dispatch.errors import InputError
+from scenarios.load import load
+from scenarios.run import run
+from scenarios.verify import verify
+from tests.scenarios.small import small
+
+
+def rows(count: int, output: int) -> str:
+    lines = [
+        f"2023-11-16 18:15:{n // 2:02d}.{5 * (n % 2)}000000,{100 + n},{output}"
+        for n in range(count)
+    ]
+    return "\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *lines, ""])
+
+
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return a run's folder and where its trace lies now."""
+    folder = tmp_path_factory.mktemp("verify")
+    trace = folder / "log.csv"
+    trace.write_text(rows(60, 20))
+    settings = [f"trace.source={trace}", "trace.limit=none", "replicates=1"]
+    run(load(small(folder), settings), folder / "run", jobs=1, quiet=True)
+    return folder / "run", trace.rename(folder / "elsewhere.csv")
+
+
+def test_a_run_verifies_with_its_trace_at_another_place(moved: tuple[Path, Path]) -> None:
+    found = verify(moved[0], trace=str(moved[1]), jobs=1, quiet=True)
+    assert found.good
+    assert found.other_bytes == ()
+
+
+def test_another_trace_is_refused_by_its_hash(moved: tuple[Path, Path], tmp_path: Path) -> None:
+    other = tmp_path / "log.csv"
+    other.write_text(rows(60, 21))
+    with pytest.raises(InputError, match="has sha256"):
+        verify(moved[0], trace=str(other), jobs=1, quiet=True)
+
+
+def test_a_trace_that_is_gone_is_bad_input(moved: tuple[Path, Path]) -> None:
+    with pytest.raises(InputError, match=r"log\.csv"):
+        verify(moved[0], jobs=1, quiet=True)
+
+
+def test_a_file_that_was_changed_since_is_told(moved: tuple[Path, Path]) -> None:
+    table = moved[0] / "devices.parquet"
+    before = table.read_bytes()
+    table.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    try:
+        found = verify(moved[0], trace=str(moved[1]), jobs=1, quiet=True)
+    finally:
+        table.write_bytes(before)
+    assert not found.good
+    assert found.damaged == ("devices.parquet is not the file that the manifest names",)
