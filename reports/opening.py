@@ -120,7 +120,7 @@ def _binding(run: Run, verdict: Verdict) -> str:
     if not verdict.binds:
         return f"{arms}: nothing could be judged."
     bound = next(e for e in verdict.endpoints if e.title == verdict.binds)
-    shown = difference(bound)
+    shown = difference(bound) if bound.difference.known else "too few samples for a difference"
     match verdict.answer:
         case Verdict3.safe:
             return (

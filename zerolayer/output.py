@@ -40,10 +40,12 @@ def print_table(
 
 def print_text(paragraphs: Iterable[str]) -> None:
     """Print *paragraphs* wrapped to the terminal, to 80 columns elsewhere."""
+    import re
     import shutil
     import textwrap
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
     for text in paragraphs:
-        bound = textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
-        print(bound)
+        bound = re.sub(r"(?<=[\d\]]) (?=%|points|m?s\b)", "\u00a0", text)  # units stay with figures
+        bound = textwrap.fill(bound, width, break_long_words=False, break_on_hyphens=False)
+        print(bound.replace("\u00a0", " "))
