@@ -44,14 +44,14 @@ def _design(table: Mapping[str, Any], confidence: float, heading: str) -> Effect
         larger_is_better=bool(table.get("larger_is_better", True)),
         confidence=confidence,
     )
+    unstable = sum(not c.get("stable", True) for c in table["cells"])
+    told = list(made.flagged)
     still = [s for s, e in zip(made.switches, made.effects, strict=True) if e.known and not e.sd]
     if still:
         told.append(
             f"{', '.join(still)}: alike in every replicate, so no request's SLO hung on it here. "
             "That is no proof of no effect: the interval has no width for want of events."
         )
-    unstable = sum(not c.get("stable", True) for c in table["cells"])
-    told = list(made.flagged)
     ran = table.get("ran")
     if ran and ran < made.cells:
         told.append(
