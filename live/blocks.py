@@ -5,6 +5,7 @@ five. The cache stays where it is: page tables name the blocks of a paged cache,
 blocks, whose layers lie as far apart as their room is long, the offset of each sequence's layer.
 """
 
+import sys
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernels.launch import Batch, Cache, Shape, Weights, Workspace, run
+from kernels.selftest import failure
 from kernels.spec import MOST_DECODES, BlockSpec, Tiling, decode_tiling, prompt_tiling
 from live.kv import ContiguousKv, KvCache, PagedKv
 from live.model import Llama
@@ -42,6 +44,21 @@ class KernelBlocks:
             self._capability = major + minor / 10
         self._launches: Shape = "mega" if cuda else "split5"
         self._spaces: dict[bool, Workspace] = {}
+
+    def self_test(self) -> str:
+        """Return why the kernels must not be used here; "" where they give right numbers.
+
+        Where only the single launch fails, five launches take its place, and that is said.
+        """
+        device, dtype = self.model.device, self.model.dtype
+        why = failure(self.spec, "prefill", dtype, device, self._programs)
+        why = why or failure(self.spec, "split5", dtype, device, self._programs)
+        if not why and self._launches == "mega":
+            told = failure(self.spec, "mega", dtype, device, self._programs)
+            if told:
+                print(f"zerolayer: {told}; decodes run as five launches", file=sys.stderr)
+                self._launches = "split5"
+        return why
 
     def forward(self, tokens: Tensor, last: Tensor, cache: KvCache, runs: Sequence[Run]) -> Tensor:
         """Return the logits [len(last), vocab] at rows *last* of the flat batch *tokens* [T]."""

@@ -1,5 +1,6 @@
 """Continuous batching on one device: admit, grow, one pass, sample; memory errors stay local."""
 
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -297,4 +298,11 @@ def kernel_blocks(model: Llama, wanted: str) -> Any:
         raise InputError.at(
             "engine.kernels", f"triton cannot be imported ({error})", "install zerolayer[live]"
         ) from None
-    return KernelBlocks(model)
+    blocks = KernelBlocks(model)
+    why = blocks.self_test() if cuda else ""
+    if why and wanted != "auto":
+        raise InputError.at("engine.kernels", why, "use torch or auto")
+    if why:
+        print(f"zerolayer: {why}; torch runs the blocks", file=sys.stderr)
+        return None
+    return blocks

@@ -17,7 +17,7 @@ from kernels.spec import BlockSpec
 
 TASTE = check.Size(
     copy_bytes=1 << 12, side=16, chain=(1, 2), cold_bytes=1.0, timings=1, bitwise=1, company=2,
-    spec=BlockSpec(32, 2, 1, 16, 32),
+    spec=BlockSpec(16, 2, 1, 16, 16),
     decodes=(("gpt-2", 1, 5),), prompts=(("gpt-2", 1, 6),), compiled=(),
 )  # fmt: skip
 
