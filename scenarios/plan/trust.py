@@ -55,12 +55,12 @@ def stated_error(constants: Calibration, tp: int) -> float:
     operator on rows that the fit did not see; then on those that it saw.
     """
     needed = (*_OPERATORS, "collective") if tp > 1 else _OPERATORS
-    if set(needed) & set(constants.assumed):
-        return math.nan
     fits = [constants.fits[name] for name in needed if name in constants.fits]
     whole = [v for fit in fits for kind, v in fit.left_out.items() if kind in ("prompt", "token")]
-    if whole:
+    if whole and "host" not in constants.assumed:  # else they are another GPU's iterations
         return max(whole)
+    if set(needed) & set(constants.assumed):
+        return math.nan
     errors = [
         fit.median_error if math.isnan(fit.held_out_error) else fit.held_out_error for fit in fits
     ]

@@ -1,6 +1,7 @@
 """Fleets that hold the SLOs: the search against the full grid."""
 
 import itertools
+import math
 from pathlib import Path
 
 import pytest
@@ -156,6 +157,8 @@ def test_the_error_of_whole_iterations_on_a_gpu_that_was_left_out_judges_first()
     host = Fit(held_out_error=0.01, left_out={"prompt": 0.09, "token": 0.04})
     gemm = Fit(held_out_error=0.2)
     assert stated_error(constants(host=host, gemm=gemm), tp=1) == 0.09
+    assert stated_error(constants(("gemm",), host=host), tp=1) == 0.09
+    assert math.isnan(stated_error(constants(("host",), host=host), tp=1))
 
 
 def test_else_the_worst_operator_on_rows_that_the_fit_did_not_see() -> None:
