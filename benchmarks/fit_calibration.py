@@ -29,7 +29,7 @@ FOLDER = HERE / "calibration"
 RANGES = {
     "gemm": ("m", "n", "k"), "attention": ("batch", "heads", "kv_heads", "context"),
     "elementwise": ("rows", "width"), "collective": ("n", "bytes"), "crossing": ("n", "bytes"),
-    "custom": ("n", "bytes"), "network": ("n", "bytes"), "host": ("tokens",),
+    "custom": ("n", "bytes"), "launch": ("n", "bytes"), "network": ("n", "bytes"), "host": ("tokens",),
 }  # fmt: skip
 
 

@@ -50,6 +50,7 @@ NETWORK: Final = (
     Free("network", "two_gb_per_s", 0.1, 100.0), Free("network", "four_gb_per_s", 0.1, 100.0),
     Free("network", "eight_gb_per_s", 0.1, 400.0),
 )  # fmt: skip
+EAGER: Final = (Free("launch", "eager_reduce_us", 2.0, 200.0),)
 LAYER: Final = (
     Free("gemm", "compute_ratio", 0.2, 1.3), Free("gemm", "memory_ratio", 0.3, 1.0),
     Free("attention", "memory_ratio", 0.05, 1.0), Free("launch", "eager_us", 2.0, 60.0),
@@ -91,7 +92,8 @@ def _part(rows: pd.DataFrame, part: str) -> pd.Series:
     nccl = rows.backend == "nccl"
     return {
         "nccl": inside & nccl & ~crosses, "crossing": inside & nccl & crosses,
-        "custom": inside & (rows.backend == "custom_graph"), "nodes": rows.n > rows.per_node,
+        "custom": inside & (rows.backend == "custom_graph"),
+        "eager": inside & (rows.backend == "custom_eager"), "nodes": rows.n > rows.per_node,
     }[part]  # fmt: skip
 
 
@@ -118,6 +120,7 @@ JOBS: Final = (
         ring("collective"), "nccl", AI),
     Job("vllm", "custom", ("A100-80G", "H100-80G", "H200"), ("all_reduce",), ring("custom"),
         "custom", AI),
+    Job("vllm", "launch", ("A100-80G", "H100-80G", "H200"), ("all_reduce",), EAGER, "eager", AI),
     Job("vidur", "gemm", ("A100-80G", "H100-80G"), ("gemm",), GEMM, source=VIDUR),
     Job("vidur", "elementwise", ("A100-80G", "H100-80G"), ("elementwise",), ELEMENTWISE,
         source=VIDUR),

@@ -18,21 +18,20 @@ from scenarios.split import digest
 
 STACK: Final = "eager-2023"
 SHARED: Final = (
-    Free("host", "sequence_us", 0.1, 2000.0), Free("host", "prefill_us", 0.1, 60000.0),
-    Free("host", "blend", 1.0, 20.0), Free("collective", "port_ratio", 0.05, 1.0),
-    Free("collective", "crowd_mib", 16.0, 64.0),
+    Free("gemm", "memory_ratio", 0.3, 1.0), Free("launch", "eager_us", 6.0, 60.0),
+    Free("host", "iteration_us", 1.0, 60000.0), Free("host", "sequence_us", 0.1, 2000.0),
+    Free("host", "prefill_us", 0.1, 60000.0), Free("host", "blend", 1.0, 20.0),
+    Free("collective", "port_ratio", 0.05, 1.0), Free("collective", "crowd_mib", 16.0, 64.0),
 )  # fmt: skip
 OWN: Final = (
-    Free("gemm", "compute_ratio", 0.2, 1.3), Free("gemm", "memory_ratio", 0.3, 1.0),
-    Free("launch", "eager_us", 6.0, 60.0), Free("host", "iteration_us", 1.0, 60000.0),
-    Free("collective", "crowd_ratio", 0.01, 4.0),
+    Free("gemm", "compute_ratio", 0.2, 1.3), Free("collective", "crowd_ratio", 0.01, 4.0),
 )  # fmt: skip
 START: Final = (
     ("host", "sequence_us", 300.0), ("host", "prefill_us", 18000.0), ("host", "blend", 6.0),
-    ("launch", "eager_us", 15.0), ("host", "iteration_us", 8000.0),
+    ("launch", "eager_us", 15.0), ("host", "iteration_us", 20000.0),
     ("collective", "port_ratio", 0.3), ("collective", "crowd_ratio", 0.2),
 )  # fmt: skip
-POOL: Final = 0.5
+POOL: Final = 2.0
 """How strongly constants of the GPUs hold together: what one GPU's rows do not say, the other's do."""
 SECTIONS: Final = ("gemm", "launch", "host", "collective")
 BARRED: Final = "llama-2-70b"

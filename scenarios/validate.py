@@ -42,10 +42,20 @@ class Bar:
     left_out: float | None = None
 
 
-def bar_of(kind: str, stack: str) -> Bar | None:
-    """Return the bar of a kind of table, None where there is none."""
-    if kind in ("prompt", "token"):
-        return Bar(0.05, 0.09) if kind == "prompt" else Bar(0.035, 0.07)
+EVERY: Final = "all"
+BARRED: Final = "llama-2-70b"
+WHOLE: Final = {"prompt": Bar(0.05, 0.09), "token": Bar(0.035, 0.07)}
+
+
+def bar_of(kind: str, stack: str, gpu: str, part: str) -> Bar | None:
+    """Return the bar of a line, None where there is none.
+
+    Whole-model times are judged over all GPUs together, and for the model that the fit is for.
+    """
+    if kind in WHOLE:
+        return WHOLE[kind] if (gpu, part) == (EVERY, BARRED) else None
+    if part.startswith("custom"):
+        return None
     if kind.endswith("attention"):
         return Bar(0.12)
     if kind == "all_reduce":
@@ -142,7 +152,7 @@ def parts_of(kind: str, table: pd.DataFrame) -> Any:
         return table.backend.where(table.per_node == table.n, table.backend + ", nodes")
     if kind == "layer":
         return table.phase
-    return ""
+    return table.model if kind in WHOLE else ""
 
 
 def lines(items: Iterable[Measured]) -> list[Line]:
@@ -156,14 +166,19 @@ def lines(items: Iterable[Measured]) -> list[Line]:
     found = []
     for (kind, part, stack, gpu), group in rows.groupby(["kind", "part", "stack", "gpu"]):
         found.append(_line(str(kind), str(part), str(stack), str(gpu), group, seen))
+    for (kind, part, stack), group in rows[rows.kind.isin(WHOLE)].groupby(
+        ["kind", "part", "stack"]
+    ):
+        found.append(_line(str(kind), str(part), str(stack), EVERY, group, seen))
     order = list(TITLES)
-    return sorted(found, key=lambda x: (order.index(x.kind), x.stack, x.gpu, x.note))
+    return sorted(found, key=lambda x: (order.index(x.kind), x.stack, x.note, x.gpu))
 
 
 def _line(
     kind: str, part: str, stack: str, gpu: str, rows: pd.DataFrame, seen: Mapping[str, str]
 ) -> Line:
-    cal = calibration(hardware.gpu(gpu), estimate.stack_plan(stack), stack)
+    one = str(rows.gpu.iloc[0]) if gpu == EVERY else gpu
+    cal = calibration(hardware.gpu(one), estimate.stack_plan(stack), stack)
     section = section_of(kind, part)
     fit = cal.fits.get(section)
     read = set(fit.files) if fit else set()
@@ -171,13 +186,14 @@ def _line(
     known = rows.file.map(lambda name: seen[name] in read).to_numpy(dtype=bool)
     kept = rows.held_out.to_numpy(dtype=bool) | ~known
     size = np.abs(ratio)
-    bar = None if part.startswith("custom") else bar_of(kind, stack)
-    whole = kind in ("prompt", "token")
+    bar = bar_of(kind, stack, gpu, part)
+    left_out = fit.left_out.get(kind, float("nan")) if fit and gpu == EVERY else float("nan")
+    if part != BARRED or not known.all():
+        left_out = float("nan")
     return Line(
         kind, stack, gpu, len(rows), float(np.median(size)), float(np.quantile(size, 0.9)),
         float(np.median(ratio)), int(kept.sum()),
-        float(np.median(size[kept])) if kept.any() and not whole else float("nan"),
-        fit.left_out.get(kind, float("nan")) if fit else float("nan"),
+        float(np.median(size[kept])) if kept.any() else float("nan"), left_out,
         bar.median if bar else None, bar.left_out if bar else None,
         section not in cal.assumed, tuple(sorted(set(rows.file))), part,
     )  # fmt: skip
@@ -187,7 +203,7 @@ def section_of(kind: str, part: str) -> str:
     """Return the section of the calibration that a line rests on."""
     if kind == "all_reduce":
         if part.startswith("custom"):
-            return "custom"
+            return "launch" if "eager" in part else "custom"
         return "network" if part.endswith("nodes") else "collective"
     return SECTION[kind]
 

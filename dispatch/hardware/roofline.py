@@ -141,7 +141,7 @@ class Roofline:
         where = f"{self.gpu.sibling} or other GPUs" if self.gpu.sibling else "other GPUs"
         notes = [f"{label}: extrapolated, {', '.join(others)} from {where}"] if others else []
         shapes = operators.projections(self.model, self.tp)
-        asked = {
+        asked: dict[tuple[str, str], list[float]] = {
             ("gemm", "n"): [s.n for s in shapes], ("gemm", "k"): [s.k for s in shapes],
             ("attention", "heads"): [self.heads], ("attention", "kv_heads"): [self.kv_heads],
             ("collective", "n"): [self.tp], ("host", "tp"): [self.tp],

@@ -32,7 +32,7 @@ def predict(
     """
     from scenarios.predict import milliseconds
     from scenarios.predict import predict as ask
-    from zerolayer.output import print_json, print_table
+    from zerolayer.output import print_json, print_table, print_text
 
     found = ask(
         model, gpu, tp=tp, prompt=prompt, batch=batch, output=output, precision=precision,
@@ -45,13 +45,13 @@ def predict(
     parts = zip(milliseconds(found.prompt).items(), milliseconds(found.token).values(), strict=True)
     rows = [(name.replace("_", " "), f"{a:.2f}", f"{b:.2f}") for (name, a), b in parts]
     rows.append(("total", f"{found.prompt.total_s * 1e3:.2f}", f"{found.token.total_s * 1e3:.2f}"))
-    print_table(
+    print_text([
         f"{facts['model']} {facts['precision']} on {facts['tp']} x {facts['gpu']}, "
-        f"{batch} x {prompt} tokens, {facts['stack']}, plan {facts['kernel_plan']}",
-        ("part", "prompt, ms", "token, ms"), rows, numbers=2,
-    )  # fmt: skip
+        f"{batch} x {prompt} tokens, stack {facts['stack']}, plan {facts['kernel_plan']}"
+    ])  # fmt: skip
+    print_table("", ("part", "prompt, ms", "token, ms"), rows, numbers=2)
     for note in found.notes:
-        print(f"note: {note}")
+        print_text([f"note: {note}"])
     return 0
 
 
@@ -70,23 +70,24 @@ def validate(
     Exit code 0 where every bar holds, 1 where one is missed, 2 where nothing can be read.
     """
     from scenarios.validate import validate as judge
-    from scenarios.validate_text import default_folder, serving_table, table
-    from zerolayer.output import print_json, print_table
+    from scenarios.validate_text import default_folder, serving_table, serving_title, table
+    from zerolayer.output import print_json, print_text
 
     folder = data if data is not None else default_folder()
     found = judge(folder)
     if json:
         print_json(found.as_dict(folder))
         return 0 if found.holds else 1
-    head, rows = table(found)
-    if rows:
-        print_table("Error of the cost model, % of the measured time", head, rows, numbers=6)
+    for line in table(found):
+        print(line)
     for run in found.serving:
-        title, head, rows = serving_table(run)
-        print_table(title, head, rows, numbers=len(head) - 1)
+        print()
+        print_text([serving_title(run)])
+        for line in serving_table(run):
+            print(line)
     for unread in found.unread:
-        print(f"not read: {unread.path.name}: {unread.why}")
+        print_text([f"not read: {unread.path.name}: {unread.why}"])
     for note in found.notes:
-        print(f"note: {note}")
+        print_text([f"note: {note}"])
     print("All bars hold." if found.holds else "A bar is missed: see `miss` above.")
     return 0 if found.holds else 1
