@@ -89,7 +89,10 @@ def test_the_cheapest_mix_is_that_of_the_full_grid(search: Search, sweep: Sweep)
 
 def test_an_slo_that_no_fleet_holds_names_what_binds(sweep: Sweep, tmp_path: Path) -> None:
     path = small(tmp_path, limit=700)
+    # Nothing dies of memory, and nothing times out.
+    guarded = ["engine.kv=paged", "engine.admission=guarded", "engine.preemption=recompute"]
     light = ["replicates=1", "trace.scale=0.2", "trace.limit=3500"]
+    light += ["wait.deadline_s=600", *(f"arms.direct.{setting}" for setting in guarded)]
     scenario = chosen(str(path), light, ["tpot_p99_s=0.001"], ["direct"])
     found = answer(Search(scenario, scenario.arms[0], sweep, most=4), deep=False)
     assert found.best is None
