@@ -21,10 +21,10 @@ evidence: $(VENV)/core.stamp
 	$(BIN)/zerolayer evidence migration-2023q3 -o $(OUT) --force || test $$? -eq 1 -o $$? -eq 3
 
 test: $(VENV)/all.stamp
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 quick: $(VENV)/all.stamp
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
 
 lint: $(VENV)/all.stamp
 	$(BIN)/ruff check .

@@ -61,6 +61,7 @@ def _local(address: str, distributed: Any, stack: contextlib.ExitStack) -> Any:
     stack.enter_context(
         dask.config.set(
             {
+                "distributed.diagnostics.nvml": False,  # cells need no GPU
                 "distributed.scheduler.allowed-failures": TRIES - 1,
                 "distributed.scheduler.worker-saturation": 1.0,
             }

@@ -4,6 +4,7 @@ Each member is a process of its own (``python -m live.telemetry.ring``): a colle
 a lost card then takes down neither the door nor its devices.
 """
 
+import contextlib
 import json
 import os
 import statistics
@@ -84,7 +85,8 @@ class RingProbe:
         self._stop.set()
         for member in self._members:
             assert member.stdin is not None
-            member.stdin.close()
+            with contextlib.suppress(OSError):  # a dead one cannot be told what is still buffered
+                member.stdin.close()
         for member in self._members:
             try:
                 member.wait(_ANSWER_S)
