@@ -10,12 +10,16 @@ ZerolayerError
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
+
+FAULT: Final = 70
+"""Exit code of what is neither a verdict nor bad input: EX_SOFTWARE of BSD's sysexits.h."""
 
 
 class ZerolayerError(Exception):
     """Anything that zerolayer raises on purpose."""
 
-    exit_code = 1
+    exit_code = FAULT
 
 
 @dataclass(frozen=True, slots=True)

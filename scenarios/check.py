@@ -9,7 +9,7 @@ from dispatch.errors import InputError, nearest
 from dispatch.hardware import MemoryPlan
 from dispatch.legacy import LegacyConfig
 from dispatch.request import HINTS
-from scenarios import arms
+from scenarios import arms, bounds
 from scenarios.problems import Finding
 from scenarios.schema import ArmConfig, Scenario
 from sim.config import FleetConfig, ModelConfig, PoolConfig
@@ -85,6 +85,10 @@ def _unknown(look_up: Any, name: str) -> tuple[str, str] | None:
 
 def figures(scenario: Scenario) -> Iterator[Finding]:
     """Yield what does not fit together in a scenario whose shape and names are right."""
+    impossible = list(bounds.findings(scenario.model_dump()))
+    yield from impossible
+    if impossible:
+        return
     yield from _story(scenario)
     yield from _traffic(scenario)
     for number, arm in enumerate(scenario.arms):

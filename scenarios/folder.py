@@ -41,8 +41,14 @@ def whole(target: Path, force: bool = False) -> Iterator[Path]:
     """Yield a scratch folder that becomes *target* if the block ends well, else vanishes."""
     check_target(target, force)
     where = target.absolute()
-    made = _make_parents(where.parent)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{where.name}.", suffix=".partial", dir=where.parent))
+    try:
+        made = _make_parents(where.parent)
+        name = tempfile.mkdtemp(prefix=f".{where.name}.", suffix=".partial", dir=where.parent)
+        scratch = Path(name)
+    except OSError as error:
+        raise InputError.at(
+            str(target), f"cannot be made: {error.strerror}", "choose another -o"
+        ) from None
     try:
         yield scratch
         _sync(scratch)

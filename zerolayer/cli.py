@@ -1,9 +1,11 @@
 """The command line: verbs by name, one error path, exit codes as documented.
 
-0 holds, 1 does not hold, 2 wrong use or bad input, 3 inconclusive, 4 base not measurable.
+0 holds, 1 does not hold, 2 wrong use or bad input, 3 inconclusive, 4 base not measurable. What
+breaks on the way is no verdict: 70 (as in sysexits.h) is a fault of the program itself.
 """
 
 import sys
+import traceback
 from typing import TYPE_CHECKING, Any, Final
 
 from zerolayer import __version__
@@ -57,7 +59,7 @@ def __getattr__(name: str) -> Any:
 
 def main(argv: list[str] | None = None) -> None:
     """Run one command and exit with its code."""
-    from dispatch.errors import ZerolayerError
+    from dispatch.errors import FAULT, ZerolayerError
 
     words = sys.argv[1:] if argv is None else argv
     try:
@@ -76,7 +78,23 @@ def main(argv: list[str] | None = None) -> None:
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has left; nothing to tell it
         sys.exit(141)
+    except OSError as error:  # a disk that is full, a name too long, a folder that takes no file
+        print(f"zerolayer: {_told(error)}", file=sys.stderr)
+        sys.exit(2)
+    except Exception as error:
+        traceback.print_exc()
+        print(
+            f"zerolayer: {type(error).__name__} is a fault of zerolayer itself, and no verdict; "
+            "please report it with the lines above",
+            file=sys.stderr,
+        )
+        sys.exit(FAULT)
     sys.exit(result if isinstance(result, int) else 0)
+
+
+def _told(error: OSError) -> str:
+    what = error.strerror or str(error)
+    return f"{error.filename}: {what}" if error.filename else what
 
 
 def _summary() -> int:
@@ -86,7 +104,7 @@ def _summary() -> int:
     for name, (_, about) in _VERBS.items():
         print(f"  {name:<{width}}  {about}")
     print("\n`zerolayer VERB --help` says more. Exit codes: 0 holds, 1 does not hold, 2 wrong use")
-    print("or bad input, 3 inconclusive, 4 base not measurable.")
+    print("or bad input, 3 inconclusive, 4 base not measurable, 70 a fault of zerolayer itself.")
     return 0
 
 

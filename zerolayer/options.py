@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 
 ScenarioArgument = Annotated[
     str, Parameter(help="A scenario file, or the name of a bundled scenario.")
@@ -27,7 +27,12 @@ JsonOption = Annotated[
     bool, Parameter(name="--json", help="Print one JSON document on stdout.", negative="")
 ]
 JobsOption = Annotated[
-    int, Parameter(name=["-j", "--jobs"], help="Worker processes; 0 is one per core.")
+    int,
+    Parameter(
+        name=["-j", "--jobs"],
+        help="Worker processes; 0 is one per core.",
+        validator=validators.Number(gte=0),
+    ),
 ]
 ClusterOption = Annotated[
     str | None,

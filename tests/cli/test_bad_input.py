@@ -22,7 +22,7 @@ def told(capsys: Capture, *words: str) -> str:
     said = capsys.readouterr()
     assert left.value.code == 2, said.err
     assert "Traceback" not in said.err
-    return said.err
+    return said.err + said.out
 
 
 def with_trace(capsys: Capture, folder: Path, name: str, content: bytes) -> str:
@@ -89,6 +89,12 @@ def test_a_trace_name_that_is_near_one_says_so(capsys: Capture, tmp_path: Path) 
         (["evidence", "migration-2023q3", "--set", "sed=3"], "did you mean seed"),
         (["evidence", "migration-2023q3", "--replicates", "0"], "greater than or equal to 1"),
         (["evidence", "migration-2023q3", "--set", "trace.source=generated:azure"], "azure-2023"),
+        (["run", "migration-2023q3", "--jobs", "-1"], "Must be >= 0"),
+        (["run", "migration-2023q3", "--set", "drain_s=1e300"], "at most 1e+09"),
+        (["run", "migration-2023q3", "--set", "replicates=99999999999"], "at most 10,000"),
+        (["run", "migration-2023q3", "--set", "fleet.pools.0.count=99999999"], "at most 100,000"),
+        (["run", "migration-2023q3", "--set", "trace.scale=inf"], "a finite number"),
+        (["run", "migration-2023q3", "-o", "/proc/run"], "cannot be made"),
         (["run", "."], "is a folder"),
         (["run", "migration-2023q3", "--set", "model.name=llama-2-70b"], "fits no replica"),
         (["whatif", "migration-2023q3", "--vary", "seed"], "is no axis"),
@@ -113,6 +119,26 @@ def test_wrong_use_of_the_command_line_exits_with_2(words: list[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(words)
     assert left.value.code == 2
+
+
+def test_a_name_too_long_for_the_disk_is_told(capsys: Capture, tmp_path: Path) -> None:
+    said = told(capsys, "run", str(small(tmp_path)), "-o", str(tmp_path / ("a" * 300)))
+    assert "File name too long" in said
+
+
+def test_a_fault_of_the_program_is_no_verdict(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks() -> int:
+        raise ValueError("books")
+
+    monkeypatch.setattr("zerolayer.cli._summary", breaks)
+    with pytest.raises(SystemExit) as left:
+        main(["--help"])
+    said = capsys.readouterr().err
+    assert left.value.code == 70
+    assert "ValueError: books" in said
+    assert "no verdict" in said
 
 
 def test_an_existing_folder_is_refused_before_any_work(capsys: Capture, tmp_path: Path) -> None:

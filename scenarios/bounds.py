@@ -1,0 +1,49 @@
+"""Figures that no run could work with: refused before one hangs or its clock overflows."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from scenarios.problems import Finding
+
+# Three decades: the clock counts whole nanoseconds, and 64 bits of them end at 292 years.
+_LONGEST_S: Final = 1e9
+_PER_SECOND: Final = {"_s": 1.0, "_ms": 1e3, "_us": 1e6}
+# Each of these is so many objects in memory, or so many runs.
+_MOST: Final = {
+    "count": 100_000,
+    "tp": 1024,
+    "gpus_per_node": 1024,
+    "workers": 100_000,
+    "dispatchers": 100_000,
+    "replicates": 10_000,
+    "retries": 1_000_000,
+}
+
+
+def findings(node: Any, path: tuple[str | int, ...] = ()) -> Iterator[Finding]:
+    """Yield every number of *node*, a plain document, that no run could work with."""
+    children: Iterable[tuple[str | int, Any]] = ()
+    if isinstance(node, Mapping):
+        children = node.items()
+    elif isinstance(node, list | tuple):
+        children = enumerate(node)
+    for key, value in children:
+        yield from findings(value, (*path, key))
+    if isinstance(node, int | float) and not isinstance(node, bool) and path:
+        yield from _number(node, path)
+
+
+def _number(value: float, path: tuple[str | int, ...]) -> Iterator[Finding]:
+    key = str(path[-1])
+    if isinstance(value, float) and not math.isfinite(value):
+        yield path, f"found {value}", "expected a finite number"
+        return
+    per_second = next((n for end, n in _PER_SECOND.items() if key.endswith(end)), None)
+    if per_second is not None and value > _LONGEST_S * per_second:
+        most = f"{_LONGEST_S * per_second:g} ({_LONGEST_S:g} seconds)"
+    elif value > _MOST.get(key, math.inf):
+        most = f"{_MOST[key]:,}"
+    else:
+        return
+    yield path, f"found {value!r}", f"expected at most {most}"
