@@ -118,7 +118,7 @@ class Dispatcher:
             raise self._ineligible(request, device)
         need = choice.need_bytes
         if need < 0.0:
-            need = graph.devices[device].need_bytes(request)
+            need = graph.need_bytes(request, device)
         record = self._record
         room = graph.room_cells[device] if record is not None else 0.0
         flight = graph.take(request, device, need, choice.cached_tokens)
@@ -228,9 +228,11 @@ class Dispatcher:
 
     def started(self, request_id: int, attempt: int | None = None) -> bool:
         """The engine has allocated the request's memory; False where it is not in flight."""
-        flight = self._flying(request_id, attempt)
-        if flight is None:
-            return False
+        flight = self.flights.get(request_id)
+        if flight is None or attempt is not None:
+            flight = self._flying(request_id, attempt)
+            if flight is None:
+                return False
         self.graph.confirm(flight, self.clock())
         return True
 
@@ -239,9 +241,11 @@ class Dispatcher:
 
         A prefill replica is done with the request here; its decode is a request of its own.
         """
-        flight = self._flying(request_id, attempt)
-        if flight is None:
-            return False
+        flight = self.flights.get(request_id)
+        if flight is None or attempt is not None:
+            flight = self._flying(request_id, attempt)
+            if flight is None:
+                return False
         self.graph.first_token(flight)
         if self._on_first_token is not None:
             self._on_first_token(flight.request, flight.device, self.clock())
@@ -301,10 +305,13 @@ class Dispatcher:
         return flight
 
     def _end(self, request_id: int, attempt: int | None) -> Flight | None:
-        flight = self._flying(request_id, attempt)
-        if flight is not None:
-            del self.flights[request_id]
-            self.graph.release(flight)
+        flight = self.flights.get(request_id)
+        if flight is None or attempt is not None:
+            flight = self._flying(request_id, attempt)
+            if flight is None:
+                return None
+        del self.flights[request_id]
+        self.graph.release(flight)
         return flight
 
     def check_books(self) -> None:

@@ -166,6 +166,7 @@ class Fleet:
         self._sets: dict[tuple[int, ...], int] = {}
         self._codes: dict[str, int] = {"": 0}
         self._present: list[bool] = []
+        self._sizes: list[Size] = []
         self._check(devices)
         self.devices.extend(devices)
         self._present = [True] * len(devices)
@@ -189,6 +190,7 @@ class Fleet:
     def _allocate(self, count: int) -> None:
         """Give every column *count* rows, keeping what is there."""
         self.count = count
+        self._sizes += [(0.0, 0, 0, 0.0)] * (count - len(self._sizes))
         self.up = self._column("up", np.bool_, False)
         self.usable = self._column("usable", np.bool_, False)
         self.ejected = self._column("ejected", np.bool_, False)
@@ -218,6 +220,7 @@ class Fleet:
         self.usable[device] = info.weight > 0
         self.speed[device] = info.speed_tokens_per_s
         self.capacity_bytes[device] = info.capacity_bytes
+        self._sizes[device] = info.size
         per_token, output_share, spare_tokens, workspace = info.size
         self.kv_bytes_per_token[device] = per_token
         self.output_share[device], self.spare_tokens[device] = output_share, spare_tokens
@@ -237,6 +240,12 @@ class Fleet:
     def size_columns(self) -> tuple[Floats, Floats, Floats, Floats]:
         """Return what requests need as columns, in the order of :attr:`DeviceInfo.size`."""
         return self.kv_bytes_per_token, self.output_share, self.spare_tokens, self.workspace
+
+    def need_bytes(self, request: Request, device: int) -> float:
+        """Return what *request* needs on *device* before its first token."""
+        per_token, output_share, spare_tokens, workspace = self._sizes[device]
+        later = request.max_tokens * output_share + spare_tokens
+        return (request.prompt_tokens + later) * per_token + workspace
 
     def need_column(self, request: Request, out: Floats) -> None:
         """Write into *out* what *request* needs on every device before its first token."""

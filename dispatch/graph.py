@@ -115,7 +115,7 @@ class TopologyGraph(Observed):
         sample = (usage_ratio, free_blocks)
         if not self.signals["kv"].accept(device, sample, source_s, self._n[device] > 0, owner):
             return False
-        if self.paged[device]:
+        if self._paged[device]:
             self._retire(device, source_s)
             self._rebase(device)
         return True

@@ -141,8 +141,6 @@ class Journal:
         self._kept: dict[str, list[Mapping[str, Any]]] = {name: [] for name in SCHEMAS}
         self._tables = {name: Table(schema, chunk_rows) for name, schema in SCHEMAS.items()}
         self._requests, self.decisions, self._devices = self._tables.values()
-        self._model_at = list(REQUESTS).index("model")
-        self._hint_at = list(REQUESTS).index("kernel_hint")
 
     def decision(self, *row: float) -> None:
         """Append a decision; values in the order of DECISIONS."""
@@ -156,21 +154,38 @@ class Journal:
         if table.at == table.size:
             self._flush("decisions")
 
-    def request(self, *row: float | str) -> None:
+    def request(
+        self, request: int, source_row: int, arrival_s: float, lag_s: float, prompt_tokens: int,
+        output_tokens: int, max_tokens: int, model: str, session: int, kernel_hint: str,
+        outcome: int, root_cause: int, attempts: int, oom_events: int, preemptions: int,
+        device: int, fitting_device: int, decision_start_s: float, decision_end_s: float,
+        started_s: float, first_token_s: float, end_s: float, door_wait_s: float,
+        door_service_s: float, wasted_s: float, cached_tokens: int,
+    ) -> None:  # fmt: skip
         """Append the end of a request; values in the order of REQUESTS."""
         table = self._requests
-        values = list(row)
-        for at in (self._model_at, self._hint_at):
-            values[at] = table.code(str(values[at]))
-        table.pack(table.buffer, table.at, *values)
+        table.pack(
+            table.buffer, table.at, request, source_row, arrival_s, lag_s, prompt_tokens,
+            output_tokens, max_tokens, table.code(model), session, table.code(kernel_hint),
+            outcome, root_cause, attempts, oom_events, preemptions, device, fitting_device,
+            decision_start_s, decision_end_s, started_s, first_token_s, end_s, door_wait_s,
+            door_service_s, wasted_s, cached_tokens,
+        )  # fmt: skip
         table.at += table.width
         if table.at == table.size:
             self._flush("requests")
 
-    def device(self, *row: float) -> None:
+    def device(
+        self, device: int, time_s: float, window_s: float, busy_ratio: float, running: float,
+        waiting: float, kv_used_bytes: float, free_bytes: float, largest_block_bytes: float,
+        fragmentation: float,
+    ) -> None:  # fmt: skip
         """Append one window of a device; values in the order of DEVICES."""
         table = self._devices
-        table.pack(table.buffer, table.at, *row)
+        table.pack(
+            table.buffer, table.at, device, time_s, window_s, busy_ratio, running, waiting,
+            kv_used_bytes, free_bytes, largest_block_bytes, fragmentation,
+        )  # fmt: skip
         table.at += table.width
         if table.at == table.size:
             self._flush("devices")

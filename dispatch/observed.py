@@ -56,6 +56,7 @@ class Observed(Books):
             "queue": Signal("queue", (inf, inf), distrust=True),
             "kv": Signal("kv", (1.0, 0.0), distrust=True),
         }
+        self._paged: list[bool] = []
         super().__init__(devices, reservations=reservations)
         self.watch(staleness or {})
 
@@ -89,10 +90,13 @@ class Observed(Books):
         self.paged = self._column("paged", np.bool_, False)
         self.ringless = self._column("ringless", np.bool_, False)
         self.bytes_per_block = self._column("bytes_per_block", np.float64, 0.0)
+        self._block_bytes = cells(self.bytes_per_block)
+        self._workspace = cells(self.workspace)
+        self._paged += [False] * (count - len(self._paged))
 
     def _describe(self, device: int) -> None:
         info = self.devices[device]
-        self.paged[device] = not info.reserve_output
+        self.paged[device] = self._paged[device] = not info.reserve_output
         self.ringless[device] = info.gpus == 1
         self.bytes_per_block[device] = info.block_tokens * info.kv_bytes_per_token
         self._settle_link(device)
@@ -117,14 +121,14 @@ class Observed(Books):
 
     def _room_is_kv(self, device: int) -> bool:
         free_blocks = self.signals["kv"].cells[1][device]
-        return bool(self.paged[device]) and free_blocks == free_blocks  # not NaN
+        return self._paged[device] and free_blocks == free_blocks  # not NaN
 
     def _rebase(self, device: int) -> None:
         block = self.signals["memory"].cells[1][device]
         base = block
         if self._room_is_kv(device):
-            base = self.kv_free_blocks[device] * self.bytes_per_block[device]
-            if block < self.workspace[device]:
+            base = self.signals["kv"].cells[1][device] * self._block_bytes[device]
+            if block < self._workspace[device]:
                 base = 0.0
         self._base[device] = base if base == base else UNKNOWN
         self._settle(device)

@@ -42,6 +42,12 @@ class Recorder:
             if _NEVER < source_s < oldest:
                 oldest = source_s
         best, scores = choice.best, choice.scores
+        if len(best) < BEST:
+            best = (*best, *_PAD[BEST - len(best)])
+        if len(scores) < BEST:
+            scores = (*scores, *_PAD_SCORES[BEST - len(scores)])
+        best0, best1, best2, best3, best4 = best
+        score0, score1, score2, score3, score4 = scores
         self._pack(  # in place: a decision is worth sparing the call of journal.decision
             self._buffer,
             self._table.at,
@@ -58,10 +64,16 @@ class Recorder:
             self._pcie.cells[0][device],
             now - oldest,
             choice.candidates,
-            *best,
-            *_PAD[BEST - len(best)],
-            *scores,
-            *_PAD_SCORES[BEST - len(scores)],
+            best0,
+            best1,
+            best2,
+            best3,
+            best4,
+            score0,
+            score1,
+            score2,
+            score3,
+            score4,
         )
         self._taken()
 

@@ -39,6 +39,14 @@ class Batch:
     what decodes has a fixed distance to it, so that an iteration costs nothing per sequence.
     """
 
+    # Slots: beyond 30 attributes Python looks methods and values up the slow way.
+    __slots__ = (
+        "aborts", "by_priority", "chunked", "chunks", "decoding", "ends", "env", "growth", "host",
+        "iteration", "kv", "max_seqs", "max_tokens", "optimistic", "orders", "pages", "partial",
+        "preemptions", "prefix", "recompute", "rel_sum", "running", "waiting", "waiting_count",
+        "workspace",
+    )  # fmt: skip
+
     def __init__(
         self, env: Clock, host: Host, kv: ContiguousKv | PagedKv, config: EngineConfig
     ) -> None:
@@ -96,7 +104,8 @@ class Batch:
         while ends and ends[0][0] <= iteration:
             at, _, sequence = heappop(ends)
             if sequence.state == DECODE and sequence.finish_at == at:
-                self._remove(sequence)
+                self._release(sequence)
+                sequence.state = GONE
                 if sequence.owner is not None:
                     self.host.finished(sequence)
         if self.aborts:

@@ -1,6 +1,7 @@
 """The life of one request, over all its attempts."""
 
 import math
+from typing import Final
 
 from dispatch.legacy import Translated
 from dispatch.outcomes import Outcome, RootCause
@@ -9,6 +10,9 @@ from sim.network import Transfer
 from sim.sequence import Sequence
 
 NAN = math.nan
+IN_FLIGHT: Final = Outcome.in_flight  # a member looked up by name costs a call each time
+FINISHED: Final = Outcome.finished
+NO_CAUSE: Final = RootCause.none
 
 
 class Call:
@@ -49,5 +53,5 @@ class Call:
         self.transfer: Transfer | None = None
         self.sequence: Sequence | None = None
         self.rule: Translated | None = None
-        self.outcome = Outcome.in_flight
-        self.cause = RootCause.none  # of the first failed attempt
+        self.outcome = IN_FLIGHT
+        self.cause = NO_CAUSE  # of the first failed attempt

@@ -75,6 +75,10 @@ class Clock(simpy.Environment):
         """Seconds since the start."""
         return self.ns / S
 
+    def seconds(self) -> float:
+        """Return the seconds since the start: the clock of a dispatcher."""
+        return self.ns / S
+
     def ring(self, alarm: Event, at_ns: int, priority: int = NORMAL) -> None:
         """Let *alarm* ring at *at_ns*, which is now or later."""
         assert at_ns >= self._now
@@ -94,16 +98,24 @@ class Clock(simpy.Environment):
         The two kinds of events above are called directly; any other goes SimPy's way.
         """
         queue: list[tuple[int, int, int, Event]] = self._queue  # type: ignore[assignment]
-        while queue and queue[0][0] < until_ns:
-            event = queue[0][3]
+        while queue:
+            entry = heappop(queue)
+            at_ns = entry[0]
+            if at_ns >= until_ns:
+                heappush(queue, entry)
+                break
+            event = entry[3]
             if type(event) is Alarm:
-                self.ns = self._now = heappop(queue)[0]
-                event.call(event)
+                self.ns = self._now = at_ns
+                call = event.call  # a callback is no method: looked up as a value it costs half
+                call(event)
             elif type(event) is Once:
-                self.ns = self._now = heappop(queue)[0]
+                self.ns = self._now = at_ns
                 event.callbacks = None  # type: ignore[assignment]  # as SimPy does; no cycle stays
-                event.call(event._value)
+                call = event.call
+                call(event._value)
             else:
+                heappush(queue, entry)
                 self.step()
         self.ns = self._now = until_ns
 

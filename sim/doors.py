@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from dispatch import keyed
 from dispatch.outcomes import Outcome, RootCause
-from sim.call import Call
+from sim.call import IN_FLIGHT, Call
 from sim.clock import Alarm, nanoseconds
 from sim.config import DoorConfig
 
@@ -89,7 +89,7 @@ class DirectDoor:
         assert call is not None
         if self.down_until > self.env.ns:
             self.world.lost_at_door(call)
-        elif call.outcome == Outcome.in_flight:
+        elif call.outcome is IN_FLIGHT:
             self.world.place(call)
         self._take(next(self.arrivals, None))
 
@@ -98,7 +98,7 @@ class DirectDoor:
         self.env.call_at(self._serve(call, self.env.ns), self._again, call)
 
     def _again(self, call: Call) -> None:
-        if call.outcome != Outcome.in_flight:
+        if call.outcome is not IN_FLIGHT:
             return
         if self.down_until > self.env.ns:
             self.world.lost_at_door(call)
@@ -198,7 +198,7 @@ class LegacyDoor:
 
     def _handled(self, pair: tuple[Call, int]) -> None:
         call, life = pair
-        if call.outcome != Outcome.in_flight:
+        if call.outcome is not IN_FLIGHT:
             return
         if life != self.life:
             self.world.lost_at_door(call)
@@ -212,13 +212,13 @@ class LegacyDoor:
         request.group = rule.group
         call.rule = rule
         self.world.place(call)
-        if call.outcome == Outcome.in_flight and rule.timeout_s < self.world.setup.wait.deadline_s:
+        if call.outcome is IN_FLIGHT and rule.timeout_s < self.world.setup.wait.deadline_s:
             at = self.env.ns + nanoseconds(rule.timeout_s)
             self.env.call_at(at, self._timed_out, (call, call.attempts))
 
     def _timed_out(self, pair: tuple[Call, int]) -> None:
         call, attempt = pair
-        if call.outcome == Outcome.in_flight and call.attempts == attempt:
+        if call.outcome is IN_FLIGHT and call.attempts == attempt:
             self.world.attempt_timed_out(call)
 
     def again(self, call: Call) -> None:

@@ -7,7 +7,7 @@ from dispatch.dispatcher import Dispatcher
 from dispatch.journal import Journal
 from dispatch.outcomes import Outcome, RootCause
 from sim import causes
-from sim.call import NAN, Call
+from sim.call import FINISHED, IN_FLIGHT, NAN, NO_CAUSE, Call
 from sim.clock import Alarm, Clock, S, nanoseconds
 from sim.config import Setup
 from sim.engine import Engine
@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 class Ends:
     """The part of a world that knows how requests fail and end."""
+
+    # Slots: beyond 30 attributes Python looks methods and values up the slow way.
+    __slots__ = (
+        "attempts", "causes", "deadline", "deadline_ns", "deadline_set", "dispatcher", "done",
+        "door", "engines", "env", "handover", "journal", "live", "oldest", "oom_events",
+        "outcomes", "parts", "progress", "setup",
+    )  # fmt: skip
 
     parts: Parts
     setup: Setup
@@ -60,7 +67,7 @@ class Ends:
             call.preemptions += sequence.preemptions
             sequence.owner = None
         fault = kind == "fault" or (kind == "oom" and self.setup.engine.oom_kills == "process")
-        if call.cause == RootCause.none:
+        if call.cause == NO_CAUSE:
             call.cause = cause
         self.dispatcher.failed(call.row, fault=fault)
         if call.rule is not None and call.rule.may_retry(kind, call.attempts - 1, body_sent=True):
@@ -89,7 +96,7 @@ class Ends:
 
     def lost_at_door(self, call: Call) -> None:
         """The door died with *call* in its hands, or is not there."""
-        if call.outcome == Outcome.in_flight:
+        if call.outcome is IN_FLIGHT:
             call.attempts += 1
             self.attempts += 1
             self.failed(call, "fault", RootCause.router)
@@ -111,7 +118,7 @@ class Ends:
         self.env.call_at(at, self._retry, call)
 
     def _retry(self, call: Call) -> None:
-        if call.outcome == Outcome.in_flight:
+        if call.outcome is IN_FLIGHT:
             self.door.again(call)
 
     def _deadline(self, _: Alarm) -> None:
@@ -166,7 +173,7 @@ class Ends:
     def _write(self, call: Call, end_ns: int) -> None:
         request, sequence = call.request, call.sequence
         produced = 0
-        if call.outcome == Outcome.finished:
+        if call.outcome is FINISHED:
             produced = call.output
         elif sequence is not None:
             produced = self.engines[call.device].emitted(sequence)
@@ -189,11 +196,11 @@ class Ends:
         """Account for what is left at the horizon: in flight, and never let in before it."""
         now = self.env.ns
         for call in list(self.live.values()):
-            self.close(call, Outcome.in_flight, RootCause.none, -1)
+            self.close(call, IN_FLIGHT, NO_CAUSE, -1)
         for call in arrivals:  # an overloaded door has not come to these
             if call.arrival_ns + self.deadline_ns <= now:
                 self.time_out(call, RootCause.router)
             else:
-                self.close(call, Outcome.in_flight, RootCause.none, -1)
+                self.close(call, IN_FLIGHT, NO_CAUSE, -1)
         if self.progress is not None:
             self.progress(self.done % 1024)

@@ -19,6 +19,11 @@ from sim.sequence import DECODE, GONE, WAITING, Sequence
 class Engine(Batch):
     """One replica: its batch, and the clock of its iterations."""
 
+    __slots__ = (
+        "alarm", "at_fs", "base", "context", "count", "decodes", "down", "due", "index",
+        "iterations", "jump_fs", "rates", "slope", "span_fs", "turning", "watch",
+    )  # fmt: skip
+
     def __init__(
         self, env: Clock, host: Host, index: int, kv: ContiguousKv | PagedKv, rates: Rates,
         config: EngineConfig,
@@ -54,15 +59,12 @@ class Engine(Batch):
         if self.due < 0:
             self.at_fs = now * FS_PER_NS
             self._ring(now)
-        elif self.count > 1 and self._first() is sequence and self._may_enter(sequence):
-            self._cut(now)
-
-    def _first(self) -> Sequence:
-        """Return who is first in line; the cancelled before it are let go."""
-        waiting = self.waiting
-        while waiting[0][2].state == GONE:
-            heappop(waiting)
-        return waiting[0][2]
+        elif self.count > 1:
+            waiting = self.waiting
+            while waiting[0][2].state == GONE:  # cancelled
+                heappop(waiting)
+            if waiting[0][2] is sequence and self._may_enter(sequence):
+                self._cut(now)
 
     def cancel(self, sequence: Sequence) -> None:
         """Let *sequence* go: at once while it waits, else when the iteration under way ends."""
@@ -131,22 +133,18 @@ class Engine(Batch):
 
     def _ring(self, at_ns: int) -> None:
         self.due = at_ns
-        self.env.ring(self.alarm, at_ns, LAST)
+        env = self.env  # Clock.ring, written out: this is called at every change of a batch
+        heappush(env._queue, (at_ns, LAST, next(env._eid), self.alarm))  # type: ignore[misc]
 
     def _cut(self, now: int) -> None:
         """End the iterations under way at the first boundary that is not before *now*."""
         elapsed = (now - 1) * FS_PER_NS - self.at_fs
-        count = 1
-        if elapsed > 0:
-            count = iterations_until(elapsed, self.base, self.slope, self.decoding, self.context)
+        line = (self.base, self.slope, self.decoding, self.context)
+        count = iterations_until(elapsed, *line) if elapsed > 0 else 1
         if count < self.count:
             self.count = count
-            self._ring(self._end_ns())
-
-    def _end_ns(self) -> int:
-        span = iterations_fs(self.count, self.base, self.slope, self.decoding, self.context)
-        self.jump_fs = span
-        return -(-(self.at_fs + span) // FS_PER_NS)
+            span = self.jump_fs = iterations_fs(count, *line)
+            self._ring(-(-(self.at_fs + span) // FS_PER_NS))
 
     def done_by(self, now: int) -> int:
         """Return how many of the iterations under way have ended by *now*."""
@@ -266,8 +264,12 @@ class Engine(Batch):
 
     def _run_mixed(self, chunks: list[tuple[Sequence, int]]) -> None:
         self.chunks = chunks
-        new = [chunk for _, chunk in chunks]
-        past = [sequence.computed for sequence, _ in chunks]
+        if len(chunks) == 1:
+            sequence, chunk = chunks[0]
+            new, past = [chunk], [sequence.computed]
+        else:
+            new = [chunk for _, chunk in chunks]
+            past = [sequence.computed for sequence, _ in chunks]
         self.decodes = self.chunked and self.decoding > 0
         if self.decodes:
             context = self.rel_sum + self.decoding * self.iteration

@@ -13,6 +13,7 @@ import numpy as np
 from dispatch import keyed
 from dispatch.errors import InputError
 from dispatch.outcomes import Outcome, RootCause
+from sim.call import IN_FLIGHT
 from sim.clock import FIRST, nanoseconds
 from sim.config import FaultConfig
 from traces.trace import Trace
@@ -242,6 +243,6 @@ class Faults:
         return bool(self._touching)
 
     def _leave(self, call: "Call") -> None:
-        if call.outcome == Outcome.in_flight and call.row in self.world.live:
+        if call.outcome is IN_FLIGHT and call.row in self.world.live:
             self.world.withdraw(call)
             self.world.close(call, Outcome.cancelled, RootCause.client, self.world.env.ns)

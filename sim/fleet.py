@@ -134,14 +134,16 @@ def _roles(setup: Setup) -> list[Problem]:
 
 
 @lru_cache(maxsize=64)
-def _cost(
+def _pace(
     gpu_: Gpu, model_: Model, precision: str, tp: int, plan: str, kv_precision: str | None,
     gpus_per_node: int, host_overhead_us: float | None,
-) -> StepCost:  # fmt: skip
-    return StepCost(
+) -> Pace:  # fmt: skip
+    """Return the times of a kind of replica, kept with their answers for the runs to come."""
+    cost = StepCost(
         gpu_, model_, precision, tp, plan, kv_precision=kv_precision,
         gpus_per_node=gpus_per_node, host_overhead_us=host_overhead_us,
     )  # fmt: skip
+    return Pace(cost)
 
 
 def _kind(setup: Setup, pool: PoolConfig) -> Kind:
@@ -161,13 +163,13 @@ def _kind(setup: Setup, pool: PoolConfig) -> Kind:
             f"{pool.tp} x {pool.gpu} give {plan.budget_bytes / 1e9:.1f} GB",
             "more GPUs a replica (tp), a lower precision, or another GPU",
         )
-    cost = _cost(
+    pace = _pace(
         card, shape, config.precision, pool.tp, engine.kernel_plan, config.kv_precision,
         pool.gpus_per_node, engine.host_overhead_us,
     )  # fmt: skip
     total = float(card.memory_bytes) * pool.tp
     return Kind(
-        pool, config, card, shape, plan, cost, Rates(Pace(cost)),
+        pool, config, card, shape, plan, pace.cost, Rates(pace),
         min(config.context_tokens or shape.context_tokens, shape.context_tokens),
         total - plan.budget_bytes,
     )  # fmt: skip

@@ -7,8 +7,7 @@ back when the copy begins (it goes from a staging buffer).
 
 from typing import TYPE_CHECKING, Final
 
-from dispatch.outcomes import Outcome
-from sim.call import Call
+from sim.call import IN_FLIGHT, Call
 from sim.sequence import Sequence
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class Handover:
 
     def _landed(self, call: Call) -> None:
         call.transfer = None
-        if call.outcome != Outcome.in_flight:
+        if call.outcome is not IN_FLIGHT:
             return
         request = call.request
         sequence = Sequence(

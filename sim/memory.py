@@ -125,8 +125,9 @@ class PagedKv:
         if self.whole:
             first = sequence.computed == sequence.cached
             return self._count(sequence.prompt + sequence.max_tokens) if first else 0
-        held = 0 if sequence.computed == sequence.cached else self._count(sequence.computed)
-        return self._count(sequence.computed + chunk) - held
+        size, computed = self.block_tokens, sequence.computed
+        need = -(-(computed + chunk) // size)
+        return need if computed == sequence.cached else need + -computed // size
 
     def fits(self, sequence: Sequence, chunk: int, growth: int) -> bool:
         """Return whether *chunk* tokens fit beside the *growth* of what decodes."""
@@ -145,7 +146,7 @@ class PagedKv:
         if self.whole:
             self.free += self._count(sequence.prompt + sequence.max_tokens)
         elif sequence.state == DECODE:
-            self.free += self._count(sequence.rel + iteration)
+            self.free += -(-(sequence.rel + iteration) // self.block_tokens)
         else:
             self.free += self._count(sequence.computed)
 
@@ -163,14 +164,13 @@ class PagedKv:
 
     def growth(self, iteration: int, count: int) -> int:
         """Return the blocks that *count* decode iterations from *iteration* on need."""
-        rounds, rest = divmod(count, self.block_tokens)
-        if not rest:
-            return rounds * self.members
-        at = iteration % self.block_tokens
-        part = self.classes[at : at + rest]
-        if (over := at + rest - self.block_tokens) > 0:
-            part += self.classes[:over]
-        return rounds * self.members + sum(part)
+        size, classes = self.block_tokens, self.classes
+        whole = count // size * self.members
+        at = iteration % size
+        end = at + count % size
+        if end <= size:
+            return whole + sum(classes[at:end])
+        return whole + sum(classes[at:]) + sum(classes[: end - size])
 
     def next_growth(self, iteration: int) -> int:
         """Return the blocks that the one iteration after *iteration* needs."""
@@ -197,7 +197,8 @@ class PagedKv:
 
     def state(self) -> tuple[float, float, float]:
         """Return free bytes, the largest block (all of them: any block serves), and 0."""
-        return self.free_bytes, self.free_bytes, 0.0
+        free = self.free * self.bytes_per_block
+        return free, free, 0.0
 
     def clear(self) -> None:
         """Give everything back: the process is gone."""

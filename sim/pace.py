@@ -34,12 +34,14 @@ class Pace:
         roofline = self._roofline = cost.roofline
         self.decode_line = cost.decode_line
         self._base: dict[int, float] = {}
+        self._prompts: dict[int, float] = {}
         self._heads: dict[int, float] = {}
         self._units: dict[int, float] = {}
         self._waits: dict[tuple[int, bool], float] = {}
         self._constants(roofline)
         self.exact = all(self._agrees(*probe) for probe in _PROBES)
         """Whether this pace agrees with the roofline; else it asks it."""
+        self.mixed_s = self._mixed_s if self.exact else cost.mixed_s
 
     def _agrees(self, new: Sequence[int], past: Sequence[int], batch: int, context: float) -> bool:
         whole = self._roofline.parts(new, past, batch, context).total_s
@@ -68,25 +70,20 @@ class Pace:
         self._score_rate = self._layers / (gpu.bandwidth_bytes_per_s * r.cal.gemm.memory_ratio)
         self._score_least = gpu.l2_bytes / 2
 
-    def mixed_s(
-        self,
-        new_tokens: Sequence[int],
-        past_tokens: Sequence[int],
-        decode_batch: int = 0,
-        decode_context: float = 0.0,
-    ) -> float:
-        """Return the time of an iteration with prompt chunks and *decode_batch* decodes."""
-        if self.exact:
-            return self._mixed_s(new_tokens, past_tokens, decode_batch, decode_context)
-        return self.cost.mixed_s(new_tokens, past_tokens, decode_batch, decode_context)
-
     def _mixed_s(
-        self, new: Sequence[int], past: Sequence[int], batch: int, context: float
+        self, new: Sequence[int], past: Sequence[int], batch: int = 0, context: float = 0.0
     ) -> float:
+        """Return the time of an iteration with prompt chunks and *batch* decodes."""
         prompt, attention, attended = 0, 0.0, context
         for n, p in zip(new, past, strict=True):
             prompt += n
-            attention += self._prefill_s(n, p)
+            if p:
+                attention += self._prefill_s(n, p)
+            else:  # most prompts are computed from their first token on, and many are as long
+                whole = self._prompts.get(n)
+                if whole is None:
+                    whole = self._prompts[n] = self._prefill_s(n, 0)
+                attention += whole
             attended += n * (p + (n + 1) / 2)
         attention -= (len(new) - 1) * self._start
         if batch:

@@ -33,6 +33,7 @@ class Rates:
         self.factor = factor
         self.lines: dict[int, tuple[int, int]] = {}
         self._scale = FS_PER_S * factor
+        self._mixed_s = cost.mixed_s
 
     def decode(self, batch: int) -> tuple[int, int]:
         """Return (base_fs, slope_fs) of a decode iteration of *batch* sequences."""
@@ -49,7 +50,7 @@ class Rates:
         self, new: Sequence[int], past: Sequence[int], decode_batch: int, decode_context: int
     ) -> int:
         """Return the femtoseconds of an iteration with prompt chunks."""
-        seconds = self.cost.mixed_s(new, past, decode_batch, decode_context)
+        seconds = self._mixed_s(new, past, decode_batch, decode_context)
         return max(1, round(seconds * self._scale))
 
 

@@ -79,9 +79,10 @@ class Telemetry:
         least = now + S
         for channel in self.channels:
             if now >= channel.due_ns:
-                channel.tick = tick = channel.last_tick(now)
+                channel.tick = tick = (now - channel.delay_ns) // channel.interval_ns
                 channel.due_ns = (tick + 1) * channel.interval_ns + channel.delay_ns
-                self._deliver[channel.name](channel, tick * channel.interval_ns)
+                if channel.changed or channel.name != "health":  # health has no times to confirm
+                    self._deliver[channel.name](channel, tick * channel.interval_ns)
                 self.deliveries += 1
             if channel.due_ns < least:
                 least = channel.due_ns

@@ -30,11 +30,11 @@ class Watch:
 
     def before(self, now: int) -> None:
         """The state is about to change at *now*."""
-        pages = self._pages
+        pages, note = self._pages, self._series.note
         if pages is None:
-            self._series.note(now, self.engine.kv.used_bytes)
+            note(now, self.engine.kv.used_bytes)
         else:
-            self._series.note(now, (pages.blocks - pages.free) * pages.bytes_per_block)
+            note(now, (pages.blocks - pages.free) * pages.bytes_per_block)
 
     def after(self, now: int) -> None:
         """The state has changed at *now*."""
@@ -47,14 +47,16 @@ class Watch:
         else:
             series.kv = (pages.blocks - pages.free) * pages.bytes_per_block
         if engine.waiting_count != series.waiting:
-            series.wait(now, engine.waiting_count, engine.kv_used_at)
+            series.wait(now, engine.waiting_count)
         if self._channels:
             self._note(now)
 
     def queued(self, now: int) -> None:
         """Only the number of waiting requests has changed."""
-        engine = self.engine
-        self._series.wait(now, engine.waiting_count, engine.kv_used_at)
+        engine, series = self.engine, self._series
+        if now >= series.end:
+            series.note(now, engine.kv_used_at(now))
+        series.wait(now, engine.waiting_count)
         if self._channels:
             self._note(now)
 

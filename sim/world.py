@@ -13,7 +13,7 @@ from dispatch.outcomes import Outcome, Reason, RootCause
 from dispatch.policy import Policy
 from dispatch.request import Request
 from sim import causes
-from sim.call import Call
+from sim.call import FINISHED, IN_FLIGHT, NO_CAUSE, Call
 from sim.channel import staleness
 from sim.clock import Alarm, Clock, nanoseconds
 from sim.config import Setup
@@ -46,6 +46,11 @@ _REFUSALS: Final = {
 class World(Ends):
     """Everything of one run; the door calls :meth:`place`, engines report to it as their host."""
 
+    __slots__ = (
+        "decision_s", "faults", "graph", "held_alarm", "held_set", "kinds", "links", "policy",
+        "replicas", "router", "seed", "telemetry",
+    )  # fmt: skip
+
     def __init__(
         self, parts: Parts, setup: Setup, seed: int, journal: Journal,
         progress: Callable[[int], None] | None,
@@ -71,7 +76,7 @@ class World(Ends):
         )
         self.policy = self._policy()
         self.dispatcher = Dispatcher(
-            self.policy, self.graph, lambda: self.env.now_s, journal=journal,
+            self.policy, self.graph, self.env.seconds, journal=journal,
             hold_limit=setup.wait.hold_limit, seed=seed, decision_time=lambda _: self.decision_s,
             on_placed=self._woken,
         )  # fmt: skip
@@ -124,8 +129,9 @@ class World(Ends):
     def submit(self, call: Call) -> None:
         """Hand *call* to the dispatcher and do as it says."""
         decision = self.dispatcher.submit(call.request)
-        if decision.device >= 0:
-            self.deliver(call, decision.device)
+        device = decision.device
+        if device >= 0:
+            self.deliver(call, device)
         elif decision.reason == Reason.held:
             call.held = True
             if not self.held_set:
@@ -149,7 +155,7 @@ class World(Ends):
 
     def _deliver_woken(self, pair: tuple[Call, int]) -> None:
         call, device = pair
-        if call.outcome == Outcome.in_flight:
+        if call.outcome is IN_FLIGHT:
             self.deliver(call, device)
 
     def _wake(self, _: Alarm) -> None:
@@ -224,14 +230,14 @@ class World(Ends):
         call.preemptions += sequence.preemptions
         if self.handover is None or call.handed:
             self.dispatcher.finished(call.row)
-        self.close(call, Outcome.finished, RootCause.none, self.env.ns)
+        self.close(call, FINISHED, NO_CAUSE, self.env.ns)
 
     def _drained(self, call: Call) -> None:
         """A slow client has read the last token."""
-        if call.outcome == Outcome.in_flight and call.sequence is not None:
+        if call.outcome is IN_FLIGHT and call.sequence is not None:
             call.preemptions += call.sequence.preemptions
             self.dispatcher.finished(call.row)
-            self.close(call, Outcome.finished, RootCause.none, self.env.ns)
+            self.close(call, FINISHED, NO_CAUSE, self.env.ns)
 
     def out_of_memory(self, engine: Engine, sequence: Sequence) -> None:
         """CUDA out-of-memory: it kills the request, or the process with all it held."""

@@ -39,16 +39,18 @@ class LeastRequests(ScoredPolicy):
             return self._by_arrays(request, graph, eligible)
         loads = graph.n.tolist()
         devices = eligible.devices
-        least = min(loads) if eligible.count == len(loads) else min(loads[i] for i in devices)
-        tied = [i for i in devices if loads[i] == least]
-        device = tied[0]
-        if len(tied) > 1:
-            draw = keyed.uniform(self._key, request.id, request.attempt)
-            device = tied[int(draw * len(tied))]
-        choice = self._place(device, eligible.count)
         order = sorted(devices, key=loads.__getitem__)
-        best = [device, *(i for i in order if i != device)][:BEST]
-        choice.best, choice.scores = best, [loads[i] for i in best]
+        device = order[0]
+        least, ties = loads[device], 1
+        while ties < len(order) and loads[order[ties]] == least:
+            ties += 1
+        if ties > 1:  # sorting keeps their order: the tied come first
+            draw = keyed.uniform(self._key, request.id, request.attempt)
+            device = order.pop(int(draw * ties))
+            order.insert(0, device)
+        del order[BEST:]
+        choice = self._place(device, eligible.count)
+        choice.best, choice.scores = order, [loads[i] for i in order]
         return choice
 
     def _by_arrays(self, request: Request, graph: TopologyGraph, eligible: Eligible) -> Choice:
