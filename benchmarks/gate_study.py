@@ -18,11 +18,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reports.gate.verdict import GateResult, Verdict
-from scenarios.gate.gate import wall_clock
-from scenarios.gate.pairs import Side
-
 ROOT = Path(__file__).resolve().parents[1]
+sys.path[0] = str(ROOT)  # not this folder: its sim.py is no package
+
+from reports.gate.verdict import GateResult, Verdict  # noqa: E402
+from scenarios.gate.gate import wall_clock  # noqa: E402
+from scenarios.gate.pairs import Side  # noqa: E402
+
 KINDS = {
     "none": "A/A",
     "ten": "+10 % everywhere",
@@ -78,13 +80,11 @@ def study(kind: str, gates: int) -> dict[str, Any]:
 
 def bars(found: dict[str, dict[str, Any]]) -> dict[str, bool]:
     """Return which bars hold."""
-    wrong, caught = Verdict.regression.value, Verdict.regression.value
-    held = {
-        "at most 1 false alarm in 60": found["none"]["verdicts"].get(wrong, 0)
-        <= max(1, found["none"]["gates"] // 60)
-    }
+    said = Verdict.regression.value
+    alarms = found["none"]["verdicts"].get(said, 0)
+    held = {"at most 1 false alarm in 60": alarms <= max(1, found["none"]["gates"] // 60)}
     for kind in ("ten", "tail", "spike"):
-        share = found[kind]["verdicts"].get(caught, 0) / found[kind]["gates"]
+        share = found[kind]["verdicts"].get(said, 0) / found[kind]["gates"]
         held[f"{KINDS[kind]}: at least 95 % caught"] = share >= 0.95
     held["a gate in at most 10 s (median)"] = (
         max(one["seconds_median"] for one in found.values()) <= 10
