@@ -53,6 +53,7 @@ def whole(target: Path, force: bool = False) -> Iterator[Path]:
         yield scratch
         _sync(scratch)
         scratch.chmod(0o777 & ~_umask())
+        check_target(target, force)  # another run may have taken the name meanwhile
         _move(scratch, where)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)

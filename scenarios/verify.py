@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 import reports.evidence
 import traces
 from dispatch.errors import InputError
-from scenarios import folder, manifest
+from scenarios import folder, manifest, problems
 from scenarios.compare import Difference, differences
 from scenarios.extras import KINDS, extras
 from scenarios.run import run
@@ -69,7 +71,14 @@ def verify(
 
 
 def _scenario(place: Path, stated: Mapping[str, Any], trace: str | None) -> Scenario:
-    scenario = Scenario.model_validate(stated["scenario"])
+    try:
+        scenario = Scenario.model_validate(stated.get("scenario"))
+    except ValidationError as error:
+        key, wrong, _ = problems.findings(error)[0]
+        where = ".".join(map(str, ("scenario", *key)))
+        raise InputError.at(
+            str(place / folder.MANIFEST), f"{where}: {wrong}", "the folder is damaged"
+        ) from None
     if trace is None:
         return scenario
     found = traces.read(trace, format=scenario.trace.format)

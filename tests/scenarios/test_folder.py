@@ -39,6 +39,17 @@ def test_an_existing_folder_is_refused_without_force(tmp_path: Path) -> None:
         whole(tmp_path / "run").__enter__()
 
 
+def test_a_folder_that_another_run_wrote_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    slow = whole(tmp_path / "run")
+    slow.__enter__()
+    with whole(tmp_path / "run") as place:
+        (place / MANIFEST).write_text("first")
+    with pytest.raises(InputError, match="exists already"):
+        slow.__exit__(None, None, None)
+    assert (tmp_path / "run" / MANIFEST).read_text() == "first"
+    assert entries(tmp_path) == ["run"]
+
+
 def test_force_replaces_a_run_folder(tmp_path: Path) -> None:
     for text in ("old", "new"):
         with whole(tmp_path / "run", force=True) as place:

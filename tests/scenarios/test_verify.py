@@ -1,5 +1,6 @@
 """Running a folder again, here or on a machine where the trace lies elsewhere."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,16 @@ def test_a_run_verifies_with_its_trace_at_another_place(moved: tuple[Path, Path]
     found = verify(moved[0], trace=str(moved[1]), jobs=1, quiet=True)
     assert found.good
     assert found.other_bytes == ()
+
+
+@pytest.mark.parametrize("scenario", [None, -1, {"schema_version": 9}])
+def test_a_manifest_whose_scenario_is_none_is_told(
+    moved: tuple[Path, Path], tmp_path: Path, scenario: object
+) -> None:
+    stated = json.loads((moved[0] / "manifest.json").read_text())
+    (tmp_path / "manifest.json").write_text(json.dumps(stated | {"scenario": scenario}))
+    with pytest.raises(InputError, match="the folder is damaged"):
+        verify(tmp_path, jobs=1, quiet=True)
 
 
 def test_another_trace_is_refused_by_its_hash(moved: tuple[Path, Path], tmp_path: Path) -> None:
