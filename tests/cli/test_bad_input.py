@@ -90,6 +90,12 @@ def test_a_trace_name_that_is_near_one_says_so(capsys: Capture, tmp_path: Path) 
         (["evidence", "migration-2023q3", "--replicates", "0"], "greater than or equal to 1"),
         (["evidence", "migration-2023q3", "--set", "trace.source=generated:azure"], "azure-2023"),
         (["run", "migration-2023q3", "--jobs", "-1"], "Must be >= 0"),
+        (
+            ["live", "replay", "x.csv", "--target", "http://x", "--policy", "p2c"],
+            "says nothing to the server",
+        ),
+        (["live", "serve", "--devices", "0"], "Must be >= 1"),
+        (["live", "serve", "--port", "65536"], "Must be < 65536"),
         (["run", "migration-2023q3", "--set", "drain_s=1e300"], "at most 1e+09"),
         (["run", "migration-2023q3", "--set", "replicates=99999999999"], "at most 10,000"),
         (["run", "migration-2023q3", "--set", "fleet.pools.0.count=99999999"], "at most 100,000"),

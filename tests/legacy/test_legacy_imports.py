@@ -197,3 +197,9 @@ def test_a_broken_file_of_ours_is_refused_with_its_reason(text: str, message: st
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         read_file(tmp_path / "none.conf")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "- " * 100_000])
+def test_a_file_nested_beyond_reason_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="nested too deeply"):
+        load_document(text, "deep.json")

@@ -3,13 +3,18 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App, Parameter, validators
 
 app = App(name="live", help="The same dispatcher on real devices, behind a real door.")
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")]
 Config = Annotated[Path | None, Parameter(help="A live set-up in TOML; see docs/live.md.")]
 DoorKind = Literal["direct", "legacy"]
+Devices = Annotated[int | None, Parameter(validator=validators.Number(gte=1))]
+Limit = Annotated[int | None, Parameter(validator=validators.Number(gte=1))]
+Port = Annotated[
+    int, Parameter(help="0 takes a free one.", validator=validators.Number(gte=0, lt=65536))
+]
 Kind = Annotated[
     Literal["cpu", "cuda"], Parameter(help="What devices are; cuda without --devices: one a card.")
 ]
@@ -36,8 +41,8 @@ def serve(
     config: Config = None,
     door: DoorKind = "direct",
     host: str = "127.0.0.1",
-    port: int = 8000,
-    devices: int | None = None,
+    port: Port = 8000,
+    devices: Devices = None,
     kind: Kind = "cpu",
     model: str | None = None,
     policy: str | None = None,
@@ -86,12 +91,12 @@ def replay(
     target: str = "local",
     config: Config = None,
     door: DoorKind = "direct",
-    devices: int | None = None,
+    devices: Devices = None,
     kind: Kind = "cpu",
     model: str | None = None,
     policy: str | None = None,
     format: str | None = None,
-    limit: int | None = None,
+    limit: Limit = None,
     deadline_s: float = 30.0,
     drain_s: float = 60.0,
     lag_limit_ms: float = 10.0,
@@ -111,11 +116,17 @@ def replay(
     import json as codec
     from contextlib import nullcontext
 
+    from dispatch.errors import InputError
     from live.replay.run import Plan
     from scenarios.folder import whole
     from traces import read
     from zerolayer.live_replay import Order, carry_out
 
+    ours = {"config": config, "devices": devices, "policy": policy}
+    given = [f"--{name}" for name, value in ours.items() if value is not None]
+    given += ["--door"] if door != "direct" else []
+    if target != "local" and given:
+        raise InputError.at(given[0], f"says nothing to the server at {target}", "leave it out")
     rows = read(trace, format=format)
     if limit is not None and limit < len(rows):
         import numpy as np

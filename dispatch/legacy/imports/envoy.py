@@ -31,6 +31,15 @@ _RETRY: Final = {
 def load_document(text: str, place: str) -> Any:
     """Read JSON, or YAML where the yaml module can be imported; the module is no dependency."""
     try:
+        return _read(text, place)
+    except RecursionError:
+        raise InputError.at(
+            place, "is nested too deeply", "give one router's configuration"
+        ) from None
+
+
+def _read(text: str, place: str) -> Any:
+    try:
         return json.loads(text)
     except json.JSONDecodeError as error:
         json_error = error
