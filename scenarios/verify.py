@@ -45,6 +45,12 @@ def verify(
     the trace file on this machine; its hash must be the manifest's.
     """
     stated = folder.read_manifest(place)
+    if "arms" not in stated:
+        raise InputError.at(
+            str(place),
+            "is no run of arms, but of whatif or plan",
+            "give a folder that `zerolayer run`, `evidence` or `live replay` wrote",
+        )
     damaged = _damaged(place, stated)
     notes = _notes(stated)
     if stated.get("world") == "live":

@@ -37,6 +37,12 @@ def test_a_run_verifies_with_its_trace_at_another_place(moved: tuple[Path, Path]
     assert found.other_bytes == ()
 
 
+def test_the_folder_of_a_plan_is_no_run_to_verify(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text(json.dumps({"manifest_version": 1, "scenario": {}}))
+    with pytest.raises(InputError, match="is no run of arms"):
+        verify(tmp_path, jobs=1, quiet=True)
+
+
 @pytest.mark.parametrize("scenario", [None, -1, {"schema_version": 9}])
 def test_a_manifest_whose_scenario_is_none_is_told(
     moved: tuple[Path, Path], tmp_path: Path, scenario: object
