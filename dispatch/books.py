@@ -159,6 +159,8 @@ class Books(Fleet):
     def _retire(self, device: int, source_s: float) -> None:
         """Drop the reservations that a sample taken at *source_s* already shows."""
         line = self._confirmed[device]
+        if not line:
+            return
         while line and line[0].started_s <= source_s:
             flight = line.popleft()
             self._reserved[device] -= flight.reserved_bytes

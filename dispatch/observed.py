@@ -56,6 +56,7 @@ class Observed(Books):
             "queue": Signal("queue", (inf, inf), distrust=True),
             "kv": Signal("kv", (1.0, 0.0), distrust=True),
         }
+        self._memory, self._kv = self.signals["memory"], self.signals["kv"]
         self._paged: list[bool] = []
         super().__init__(devices, reservations=reservations)
         self.watch(staleness or {})
@@ -124,12 +125,13 @@ class Observed(Books):
         return self._paged[device] and free_blocks == free_blocks  # not NaN
 
     def _rebase(self, device: int) -> None:
-        block = self.signals["memory"].cells[1][device]
-        base = block
-        if self._room_is_kv(device):
-            base = self.signals["kv"].cells[1][device] * self._block_bytes[device]
-            if block < self._workspace[device]:
-                base = 0.0
+        base = block = self._memory.cells[1][device]
+        if self._paged[device]:
+            free_blocks = self._kv.cells[1][device]
+            if free_blocks == free_blocks:  # not NaN: the room is told by KV blocks
+                base = free_blocks * self._block_bytes[device]
+                if block < self._workspace[device]:
+                    base = 0.0
         self._base[device] = base if base == base else UNKNOWN
         self._settle(device)
 

@@ -93,6 +93,7 @@ class Signal:
         self.cells: list[Cells] = [cells(v) for v in self.values]
         self._last: list[Cells] = [cells(v) for v in self.last]
         self.source: Cells = cells(self.source_s)
+        self._moves: Cells = cells(self.changed)
 
     def copy_from(self, other: "Signal") -> None:
         """Take over all that *other*, the same signal of the same devices, knows."""
@@ -131,10 +132,12 @@ class Signal:
             self.late += 1
             return False
         self.source[device] = source_s
-        if self.follows_load and not self.changed[device] and self._is_flat(device, sample, loaded):
+        if self.follows_load and not self._moves[device] and self._is_flat(device, sample, loaded):
             sample = [math.nan] * len(sample)
-        for cell, value in zip(self.cells, sample, strict=True):
-            cell[device] = value
+        columns = self.cells  # one or two
+        columns[0][device] = sample[0]
+        if len(columns) == 2:
+            columns[1][device] = sample[1]
         if self.staleness is not None:
             self.stale[device] = False
             self.next_stale_s = min(self.next_stale_s, source_s + self.staleness.limit_s)

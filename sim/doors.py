@@ -60,14 +60,15 @@ class DirectDoor:
 
     def _serve(self, call: Call, ready_ns: int) -> int:
         """Return when a dispatcher will have decided on *call*, which is there at *ready_ns*."""
-        start = self.free[0]
+        free, service = self.free, self.service_ns
+        start = free[0]
         if start < ready_ns:
             start = ready_ns
-        end = start + self.service_ns
-        heapreplace(self.free, end)
-        self.busy_ns += self.service_ns
+        end = start + service
+        heapreplace(free, end)
+        self.busy_ns += service
         call.wait_ns += start - ready_ns
-        call.service_ns += self.service_ns
+        call.service_ns += service
         if call.taken_ns < 0:
             call.taken_ns = start
         return end

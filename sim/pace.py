@@ -37,7 +37,7 @@ class Pace:
         self._prompts: dict[int, float] = {}
         self._heads: dict[int, float] = {}
         self._units: dict[int, float] = {}
-        self._waits: dict[tuple[int, bool], float] = {}
+        self._waits: dict[int, float] = {}  # of the host, by sequences; a prompt is always there
         self._constants(roofline)
         self.exact = all(self._agrees(*probe) for probe in _PROBES)
         """Whether this pace agrees with the roofline; else it asks it."""
@@ -75,7 +75,8 @@ class Pace:
     ) -> float:
         """Return the time of an iteration with prompt chunks and *batch* decodes."""
         prompt, attention, attended = 0, 0.0, context
-        for n, p in zip(new, past, strict=True):
+        for at, n in enumerate(new):
+            p = past[at]
             prompt += n
             if p:
                 attention += self._prefill_s(n, p)
@@ -84,7 +85,8 @@ class Pace:
                 if whole is None:
                     whole = self._prompts[n] = self._prefill_s(n, 0)
                 attention += whole
-            attended += n * (p + (n + 1) / 2)
+            if self._score:
+                attended += n * (p + (n + 1) / 2)
         attention -= (len(new) - 1) * self._start
         if batch:
             attention += self._decode_s(batch, context / batch)
@@ -101,7 +103,12 @@ class Pace:
             passes = self._roofline.plan.score_passes
             if scores > self._score_least * passes:
                 gpu_s += scores * self._score_rate
-        return gpu_s + self._host_s(gpu_s, prompt, sequences)
+        waits = self._waits.get(sequences)
+        if waits is None:
+            waits = self._host_s(gpu_s, prompt, sequences)
+            if self._roofline.plan.graphed:  # nothing hangs on how long the GPU was busy
+                self._waits[sequences] = waits
+        return gpu_s + waits
 
     def _prefill_s(self, new: int, past: int) -> float:
         rows = new if new < _ROWS else _ROWS
@@ -129,11 +136,4 @@ class Pace:
         return r.projections_s(tokens) + passes + collective
 
     def _host_s(self, busy: float, prompt: int, sequences: int) -> float:
-        r = self._roofline
-        if r.plan.graphed:  # the host waits its turn: nothing hangs on how long the GPU was busy
-            key = (sequences, prompt > 0)
-            waits = self._waits.get(key)
-            if waits is None:
-                waits = self._waits[key] = r._with_host(Parts(), prompt, sequences).host_s
-            return waits
-        return r._with_host(Parts(projections_s=busy), prompt, sequences).host_s
+        return self._roofline._with_host(Parts(projections_s=busy), prompt, sequences).host_s

@@ -81,8 +81,11 @@ class Telemetry:
             if now >= channel.due_ns:
                 channel.tick = tick = (now - channel.delay_ns) // channel.interval_ns
                 channel.due_ns = (tick + 1) * channel.interval_ns + channel.delay_ns
-                if channel.changed or channel.name != "health":  # health has no times to confirm
-                    self._deliver[channel.name](channel, tick * channel.interval_ns)
+                at = tick * channel.interval_ns
+                if channel.changed or channel.name == "pcie":  # which may change by itself
+                    self._deliver[channel.name](channel, at)
+                elif channel.name != "health":  # which has no times to confirm
+                    self._confirm(channel, at)
                 self.deliveries += 1
             if channel.due_ns < least:
                 least = channel.due_ns
@@ -201,9 +204,11 @@ class Telemetry:
             usage = np.clip(1.0 - free_ / self._blocks[devices], 0.0, None)
             graph.observe_many("kv", devices, (usage, np.maximum(free_, 0)), times / S)
         else:
-            for device, at, free in rows:
-                used = 1.0 - free / self._blocks_of[device]
-                graph.observe_kv(device, used, free if free > 0 else 0, at / S)
+            blocks = self._blocks_of
+            graph.observe_kv_of([
+                (device, 1.0 - free / blocks[device], free if free > 0 else 0, at / S)
+                for device, at, free in rows
+            ])  # fmt: skip
         self._confirm(channel, when)
 
     def _queue(self, channel: Channel, when: int) -> None:

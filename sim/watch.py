@@ -124,12 +124,11 @@ def free_blocks(state: tuple[Any, ...], when: int) -> int:
     begun = iterations_until(when * FS_PER_NS - at_fs, base, slope, batch, context)
     if begun > count:
         begun = count
-    size = len(classes)
-    rounds, rest = divmod(begun, size)
-    free -= rounds * members
-    if rest:
-        at = iteration % size
-        free -= sum(classes[at : at + rest])
-        if at + rest > size:
-            free -= sum(classes[: at + rest - size])
+    size: int = len(classes)
+    free -= begun // size * members
+    at = iteration % size
+    end = at + begun % size
+    free -= sum(classes[at:end])
+    if end > size:
+        free -= sum(classes[: end - size])
     return free

@@ -176,6 +176,24 @@ def test_bulk_samples_do_what_single_ones_do() -> None:
         assert one.tolist() == many.tolist()
 
 
+def test_kv_samples_of_a_few_devices_do_what_single_ones_do_in_forks_too() -> None:
+    graphs = [TopologyGraph(devices(4, reserve_output=False)) for _ in range(2)]
+    forks = [graph.fork() for graph in graphs]
+    samples = [(0, 0.5, 40.0, 1.0), (1, math.nan, 7.0, 1.0), (2, 0.1, 9.0, 1.0), (2, 0.2, 8.0, 0.5)]
+    for graph in graphs:
+        for i in range(4):
+            graph.observe_memory(i, 9 * GIB, 9 * GIB, 0.0)
+    for sample in samples:
+        graphs[0].observe_kv(*sample)
+    graphs[1].observe_kv_of(samples)
+    for one, other in (graphs, forks):
+        assert one.room.tolist() == other.room.tolist()
+        assert one.signals["kv"].source_s.tolist() == other.signals["kv"].source_s.tolist()
+        assert (one.signals["kv"].late, one.signals["kv"].refused) == (1, 1)
+        assert (other.signals["kv"].late, other.signals["kv"].refused) == (1, 1)
+    assert graphs[1].room[0] == 40 * graphs[1].bytes_per_block[0]
+
+
 def test_held_requests_see_new_samples_when_woken() -> None:
     world = World("topology", 1).memory(1)
     assert world.place(2000, 2000) == -1
