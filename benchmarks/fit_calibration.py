@@ -8,6 +8,7 @@ One file a GPU and stack, and ``generic.<stack>.toml`` for GPUs without one. Row
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ FOLDER = HERE / "calibration"
 RANGES = {
     "gemm": ("m", "n", "k"), "attention": ("batch", "heads", "kv_heads", "context"),
     "elementwise": ("rows", "width"), "collective": ("n", "bytes"), "crossing": ("n", "bytes"),
-    "custom": ("n", "bytes"), "launch": ("n", "bytes"), "network": ("n", "bytes"), "host": ("tokens",),
+    "custom": ("n", "bytes"),
+    "launch": ("n", "bytes"), "network": ("n", "bytes"), "host": ("tokens",),
 }  # fmt: skip
 
 
@@ -54,10 +56,7 @@ def main() -> None:
 def run(job: Job, items: Sequence[Measured]) -> None:
     """Fit one job: each GPU on its own, then all of them together for the generic file."""
     calibration.cache_clear()
-    starts = {
-        g: calibration(hardware.gpu(g), estimate.stack_plan(job.stack), job.stack, bare=True)
-        for g in job.gpus
-    }
+    starts = {g: _start(g, job.stack) for g in job.gpus}
     if job.own:
         for gpu in job.gpus:
             tables = job.tables(items, gpu)
@@ -69,6 +68,17 @@ def run(job: Job, items: Sequence[Measured]) -> None:
         found = fit(starts, job.free, _rows(tables))
         _write(job, "generic", tables, found)
     calibration.cache_clear()
+
+
+def _start(gpu: str, stack: str) -> Calibration:
+    """Return what a fit begins with: the defaults, so that fitting again changes nothing.
+
+    Whole layers rest on operators as well: they begin with the generic ones.
+    """
+    plan = estimate.stack_plan(stack)
+    if stack == "helix":
+        return replace(calibration(hardware.gpu(gpu), plan, "vllm", bare=True), stack=stack)
+    return Calibration(gpu, stack, plan)
 
 
 def _rows(tables: Sequence[Measured]) -> list[Rows]:

@@ -20,7 +20,8 @@ from scenarios.split import held_out
 
 MOST_ROWS: Final = 3000
 """Rows of one table that a fit looks at: evenly spaced ones where there are more."""
-_SCALES: Final = (0.1, 0.02)  # residuals beyond this count about linearly: first coarse, then fine
+SCALES: Final = (0.1, 0.02)
+"""Residuals beyond this count about linearly: first coarse, then fine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ def put(cal: Calibration, values: Mapping[Free, float]) -> Calibration:
 def fit(
     start: Mapping[str, Calibration], free: Sequence[Free], rows: Sequence[Rows],
     own: Sequence[Free] = (), most: int = 40, pool: float = 0.0,
+    scales: Sequence[float] = SCALES,
 ) -> dict[str, Calibration]:  # fmt: skip
     """Return the constants by GPU that fit *rows* best: *free* equal on all GPUs, *own* on each.
 
@@ -116,7 +118,7 @@ def fit(
 
     margin = 1e-9
     x = np.clip(np.log(first), low + margin, high - margin)
-    for scale in _SCALES:
+    for scale in scales:
         x = least_squares(
             residuals, np.clip(x, low + margin, high - margin), bounds=(low, high),
             loss="soft_l1", f_scale=scale, diff_step=1e-3, max_nfev=most, ftol=1e-4, xtol=1e-4,

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from dispatch import hardware
+from dispatch.errors import InputError
 from dispatch.hardware import Calibration, calibration
 from scenarios import estimate
 from scenarios.measured import Measured, Unread, read_folder
@@ -213,5 +214,10 @@ def validate(folder: Path) -> Validation:
     from scenarios.serving import serve
 
     found, unread = read_folder(folder)
-    runs = [serve(item) for item in found if item.kind == "serving"]
+    runs = []
+    for item in (i for i in found if i.kind == "serving"):
+        try:
+            runs.append(serve(item))
+        except (InputError, KeyError) as error:
+            unread.append(Unread(item.path, f"cannot be replayed: {error}"))
     return Validation(tuple(lines(found)), tuple(runs), tuple(unread))

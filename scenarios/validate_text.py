@@ -10,7 +10,7 @@ from scenarios.serving import MEAN_BAR, P99_BAR, QUANTITIES, Serving
 from scenarios.validate import TITLES, Line, Validation
 
 _HEAD: Final = ("stack", "GPU", "", "rows", "median", "p90", "held out", "bar", "")
-_WIDTHS: Final = (10, 15, 13, 6, 6, 6, 8, 5, 4)
+_WIDTHS: Final = (10, 15, 11, 6, 6, 5, 8, 5, 4)
 
 
 def default_folder() -> Path:
@@ -56,7 +56,7 @@ def _row(line: Line) -> tuple[str, ...]:
         bar += f"/{line.left_out_bar * 100:g}"
     word = {True: "ok", False: "miss", None: ""}[line.holds]
     return (
-        line.stack, line.gpu + ("" if line.calibrated else " *"), line.note.replace("_", " "),
+        line.stack, line.gpu + ("" if line.calibrated else " *"), line.note.replace("_", " ").replace("nccl, nodes", "nodes"),
         str(line.rows), _percent(line.median), _percent(line.p90), _percent(held), bar, word,
     )  # fmt: skip
 

@@ -59,8 +59,8 @@ class Elementwise:
     """
 
     launch_us: float = 2.5  # of a pass timed alone
-    norm_us: float = 0.9  # a row of 1,024 elements
-    norm_ratio: float = 0.8
+    norm_us: float = 0.8  # a row of 1,024 elements
+    norm_ratio: float = 0.35
     add_ratio: float = 0.9
     rope_ratio: float = 0.5
     act_ratio: float = 0.5
@@ -194,15 +194,15 @@ def calibration(
     """Return the constants for *gpu*: each section from the nearest file that has it.
 
     Nearest is the GPU's own of this stack, then that of a sibling (the same die), then the generic
-    one; behind them the same three of the stack ``vllm``. *bare* leaves the GPU's own files out: what a GPU without a fit would get.
+    one; behind them the generic one of the stack ``vllm``. *bare* leaves the GPU's own files out:
+    what a GPU without a fit would get.
     """
     stack = stack or stack_of(kernel_plan)
     known = stacks()
     if stack not in known:
         raise UnknownNameError("", "stack", stack, known)
     names = [] if bare else [n.lower() for n in (gpu.sibling, gpu.name) if n]
-    chain = [] if stack == GRAPHED else [_find(f"{name}.{GRAPHED}.toml")
-                                         for name in ("generic", *names)]  # fmt: skip
+    chain = [] if stack == GRAPHED else [_find(f"generic.{GRAPHED}.toml")]
     chain += [_find(f"{name}.{stack}.toml") for name in ("generic", *names)]
     documents = [(path, read_toml(path)) for path in chain if path]
     own = _find(f"{gpu.name.lower()}.{stack}.toml") if not bare else None

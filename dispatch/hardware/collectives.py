@@ -32,7 +32,8 @@ def ring_s(c: Collective, port: float, n: Any, size_bytes: Any) -> Any:
     time = steps * 1e-6 + moved + np.sqrt(c.pipe_us * 1e-6 * (n - 1) * moved)
     if c.crowd_ratio > 0 and n > 2:
         crowd = np.maximum(size_bytes - c.crowd_mib * 2**20, 0.0)
-        time = time + 2.0 * (n - 1) / n * crowd / (port * c.crowd_ratio)
+        rate = port * c.crowd_ratio * (n / 2.0) ** c.growth
+        time = time + 2.0 * (n - 1) / n * crowd / rate
     return time
 
 
