@@ -55,8 +55,9 @@ def _row(line: Line) -> tuple[str, ...]:
     if line.left_out_bar is not None:
         bar += f"/{line.left_out_bar * 100:g}"
     word = {True: "ok", False: "miss", None: ""}[line.holds]
+    note = line.note.replace("_", " ").replace("nccl, nodes", "nodes")
     return (
-        line.stack, line.gpu + ("" if line.calibrated else " *"), line.note.replace("_", " ").replace("nccl, nodes", "nodes"),
+        line.stack, line.gpu + ("" if line.calibrated else " *"), note,
         str(line.rows), _percent(line.median), _percent(line.p90), _percent(held), bar, word,
     )  # fmt: skip
 
