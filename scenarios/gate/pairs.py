@@ -21,7 +21,7 @@ from dispatch.errors import InputError, NotMeasurable
 
 WORKER = Path(__file__).with_name("worker.py")
 PAIRS = 11
-ROUNDS = 8
+ROUNDS = 6
 CONTROL_PAIRS = 3
 
 
