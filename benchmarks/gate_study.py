@@ -104,9 +104,8 @@ def main() -> int:
     held = bars(found)
     for kind, one in found.items():
         spread = ", ".join(f"{n} {a:.3f}–{b:.3f}" for n, (a, b) in one["estimates"].items())
-        print(
-            f"{KINDS.get(kind, 'A/A, no hogs')}: {one['verdicts']}, {one['seconds_median']:.1f} s a gate; {spread}"
-        )
+        name = KINDS.get(kind, "A/A, no hogs")
+        print(f"{name}: {one['verdicts']}, {one['seconds_median']:.1f} s a gate; {spread}")
     for bar, holds in held.items():
         print(f"{'holds' if holds else 'MISSED'}: {bar}")
     if options.json:
