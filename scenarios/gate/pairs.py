@@ -1,8 +1,7 @@
 """Paired wall clock: fresh processes of base and head, taking turns, order alternating.
 
 Interference only ever adds time, so each decision keeps the least it took over the rounds of its
-process; what a process adds by its own layout and hash seed is averaged over the pairs. While one
-pair is measured the next one imports, on another core where there is one.
+process; what a process adds by its own layout and hash seed is averaged over the pairs.
 """
 
 import json
@@ -75,6 +74,15 @@ class Worker:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
+    def pin(self, number: int) -> None:
+        """Run on one core, the same for all of pair *number*: two cores seldom are equally fast.
+
+        Where a host's cores are shared, one may be half as fast as another for seconds.
+        """
+        if hasattr(os, "sched_setaffinity"):
+            cores = sorted(os.sched_getaffinity(0))
+            os.sched_setaffinity(self._process.pid, {cores[number % len(cores)]})
+
     def close(self) -> str:
         """End the process and return what it wrote to stderr."""
         _, errors = self._process.communicate()
@@ -134,7 +142,7 @@ class Pair:
 
 
 class Started:
-    """The fresh processes of one pair, importing while the pair before them is measured."""
+    """The fresh processes of one pair; they import at the same time and are measured in turn."""
 
     def __init__(self, base: Side, head: Side, *, control: bool = False) -> None:
         self.workers = [Worker(base, "base"), Worker(head, "head")]
@@ -146,6 +154,8 @@ class Started:
         ready = [w.ask("ready")["stream"] for w in self.workers]
         if len(set(ready)) > 1:
             raise NotMeasurable("base and head were given different decision streams")
+        for worker in self.workers:
+            worker.pin(number)
         for worker in self.workers:
             worker.ask("warm")
         profiles = [Profile() for _ in self.workers]
@@ -179,18 +189,14 @@ def run_pairs(
 ) -> list[Pair]:
     """Run *count* pairs, numbered from *start*; the first *controls* carry a second base."""
     pairs: list[Pair] = []
-    begun = [Started(base, head, control=controls > 0)]
-    try:
-        for at in range(count):
-            if at + 1 < count:
-                begun.append(Started(base, head, control=at + 1 < controls))
-            pairs.append(begun[0].measure(start + at, rounds))
-            begun.pop(0).stop()
-            if progress:
-                progress(at + 1)
-    finally:
-        for left in begun:
-            left.stop()
+    for at in range(count):
+        begun = Started(base, head, control=at < controls)
+        try:
+            pairs.append(begun.measure(start + at, rounds))
+        finally:
+            begun.stop()
+        if progress:
+            progress(at + 1)
     return pairs
 
 
