@@ -92,8 +92,8 @@ def judge(
 ) -> Check:
     """Judge one metric from paired measurements, one value a pair and side.
 
-    *ratios* overrides head/base where the pairing is finer than a pair. A difference of medians
-    below *floor* (in *unit*) passes: it is below what the timer can tell.
+    *ratios* overrides head/base where the pairing is finer than a pair. A median paired
+    difference below *floor* (in *unit*) passes: it is below what the timer can tell.
     """
     if not base or len(base) != len(head):
         raise ValueError(f"{name}: {len(base)} base and {len(head)} head samples do not pair")
@@ -106,7 +106,9 @@ def judge(
     else:
         verdict = Verdict.inconclusive
     text = f"{change(estimate)} [{change(low)}, {change(high)}]"
-    if verdict is not Verdict.passed and abs(head_mid - base_mid) < floor:
+    # Paired: what differs from pair to pair (a slower core) must not hide what differs within.
+    difference = statistics.median(h - b for h, b in zip(head, base, strict=True))
+    if verdict is not Verdict.passed and abs(difference) < floor:
         verdict = Verdict.passed
         text += f", below the floor of {floor:g} {unit}"
     return Check(2, name, verdict, text, estimate, low, high, base_mid, head_mid, unit)

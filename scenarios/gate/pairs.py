@@ -20,7 +20,7 @@ from dispatch.errors import InputError, NotMeasurable
 
 WORKER = Path(__file__).with_name("worker.py")
 PAIRS = 11
-ROUNDS = 6
+ROUNDS = 8
 CONTROL_PAIRS = 3
 
 

@@ -20,6 +20,12 @@ def test_ten_percent_more_in_every_pair_is_a_regression() -> None:
     assert judge("p50", [10_000.0] * PAIRS, [11_000.0] * PAIRS).verdict is Verdict.regression
 
 
+def test_pairs_on_slow_and_fast_cores_do_not_hide_a_slower_head() -> None:
+    base = [10_000.0] * 5 + [15_000.0] * 6
+    head = [13_000.0] * 5 + [19_500.0] * 2 + [15_000.0] + [19_500.0] * 3
+    assert judge("p99", base, head).verdict is Verdict.regression
+
+
 def test_the_same_times_pass() -> None:
     assert judge("p50", [10_000.0] * PAIRS, [10_000.0] * PAIRS).verdict is Verdict.passed
 
