@@ -9,6 +9,7 @@ from torch import Tensor
 from kernels import reference
 from kernels.interpreter.honest import Hooks, honest
 from kernels.launch import Batch, Cache, Weights, Workspace, run
+from kernels.selftest import random_weights
 from kernels.spec import BlockSpec, Tiling
 
 LIMITS = {torch.bfloat16: 6e-3, torch.float16: 1e-3, torch.float32: 2e-6}
@@ -19,24 +20,7 @@ NAN = float("nan")
 
 
 def weights(spec: BlockSpec, dtype: torch.dtype, seed: int) -> Weights:
-    draw = torch.Generator().manual_seed(seed)
-
-    def rand(*size: int, scale: float = 0.1, around: float = 0.0) -> Tensor:
-        return (torch.randn(*size, generator=draw) * scale + around).to(dtype)
-
-    d, qkv = spec.hidden, spec.q_width + 2 * spec.kv_width
-    found = {
-        "norm1": rand(d, around=1.0), "norm2": rand(d, around=1.0),
-        "qkv": rand(qkv, d, scale=d**-0.5), "out": rand(d, spec.q_width, scale=spec.q_width**-0.5),
-        "up": rand(spec.up_rows, d, scale=d**-0.5), "down": rand(d, spec.ffn, scale=spec.ffn**-0.5),
-    }  # fmt: skip
-    if spec.norm == "layer":
-        found |= {"norm1_b": rand(d), "norm2_b": rand(d)}
-    if spec.qkv_bias:
-        found |= {"qkv_b": rand(qkv)}
-    if spec.bias:
-        found |= {"out_b": rand(d), "up_b": rand(spec.up_rows), "down_b": rand(d)}
-    return Weights(**found)
+    return random_weights(spec, dtype, torch.device("cpu"), seed)
 
 
 @dataclass
