@@ -22,6 +22,14 @@ WORKER = Path(__file__).with_name("worker.py")
 PAIRS = 11
 ROUNDS = 8
 CONTROL_PAIRS = 3
+# A thread pool of numpy's takes a third of a worker's start. Compiled modules are kept, or a base in
+# its new worktree would compile at every start what the head has compiled long ago.
+ENVIRONMENT = {
+    "PYTHONHASHSEED": "random",
+    "PYTHONDONTWRITEBYTECODE": "",
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +61,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONHASHSEED": "random", "PYTHONDONTWRITEBYTECODE": "1"},
+            env={**os.environ, **ENVIRONMENT},
         )
 
     def ask(self, what: str) -> dict[str, Any]:
