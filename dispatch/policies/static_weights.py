@@ -1,7 +1,7 @@
 """Smooth weighted round robin with passive failure handling, as nginx does it."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from dispatch import keyed
@@ -9,6 +9,7 @@ from dispatch.fleet import Eligible
 from dispatch.graph import TopologyGraph
 from dispatch.outcomes import Reason
 from dispatch.policies.scored import no_device
+from dispatch.policies.smooth import Peer, Plain, Rules, scheduler
 from dispatch.policy import BasePolicy, Choice
 from dispatch.registry import register
 from dispatch.request import Request
@@ -33,17 +34,8 @@ class StaticWeightsParams:
             raise ValueError("give max_fails, max_conns, fail_timeout_s >= 0 and workers >= 1")
 
 
-@dataclass(slots=True)
-class _Peer:
-    """nginx's state of one peer, in its own words."""
-
-    device: int
-    weight: float
-    effective: float
-    current: float = 0.0
-    fails: int = 0
-    checked: float = -math.inf
-    accessed: float = -math.inf
+_REMEMBERED = 4096
+"""Failed requests whose worker is remembered: a retry happens inside the process that failed."""
 
 
 @dataclass(slots=True)
@@ -51,7 +43,7 @@ class _Upstream:
     """The peers of one class of requests as one worker process sees them."""
 
     eligible: Eligible
-    peers: list[_Peer] = field(default_factory=list)
+    scan: Plain
 
 
 @register("static_weights")
@@ -71,8 +63,11 @@ class StaticWeights(BasePolicy):
     def __init__(self, params: StaticWeightsParams | None = None, *, seed: int = 0) -> None:
         super().__init__(params, seed=seed)
         self._p: StaticWeightsParams = self.params
+        rules = self._p.max_fails, self._p.fail_timeout_s, self._p.max_conns
+        self._rules = Rules(*rules)
         self._upstreams: dict[tuple[int, str, str], _Upstream] = {}
         self._worker_of: dict[int, int] = {}
+        self._failed_in: dict[int, int] = {}
         self._arrived = 0
 
     def choose(self, request: Request, graph: TopologyGraph, now_s: float) -> Choice:
@@ -81,7 +76,7 @@ class StaticWeights(BasePolicy):
         if not eligible.count:
             return self._none(no_device(eligible))
         upstream = self._upstream(self._worker(request), request, graph, eligible)
-        peer = self._pick(upstream, request, graph, now_s)
+        peer = upstream.scan.pick(request.tried, graph.n, now_s)
         if peer is None:
             self._worker_of.pop(request.id, None)
             return self._none(Reason.no_device, eligible.count)
@@ -91,9 +86,12 @@ class StaticWeights(BasePolicy):
         if self._p.workers == 1:
             return 0
         worker = self._worker_of.get(request.id)
+        if worker is None and request.attempt:
+            worker = self._failed_in.pop(request.id, None)
         if worker is None:
-            worker = self._worker_of[request.id] = self._arrived % self._p.workers
+            worker = self._arrived % self._p.workers
             self._arrived += 1
+        self._worker_of[request.id] = worker
         return worker
 
     def _upstream(
@@ -103,54 +101,31 @@ class StaticWeights(BasePolicy):
         found = self._upstreams.get(key)
         if found is not None and found.eligible is eligible:
             return found
-        known = {peer.device: peer for peer in found.peers} if found else {}
-        upstream = _Upstream(eligible)
+        known = {}
+        if found is not None:
+            found.scan.settled()
+            known = found.scan.by_device
+        peers = []
         for device in eligible.devices:
             weight = float(graph.weight[device])
             peer = known.get(device)
             if peer is None or peer.weight != weight:
-                peer = _Peer(device, weight, weight)
-            upstream.peers.append(peer)
-        self._upstreams[key] = upstream
+                peer = Peer(device, weight, weight)
+            peers.append(peer)
+        upstream = self._upstreams[key] = _Upstream(eligible, scheduler(peers, self._rules))
         if found is None and self._p.start == "random":
             turns = keyed.uniform(keyed.stream(self.seed, "swrr.start"), worker)
-            for _ in range(int(turns * len(upstream.peers))):
-                self._pick(upstream, request, graph, -math.inf)
+            for _ in range(int(turns * len(peers))):
+                upstream.scan.pick(request.tried, graph.n, -math.inf)
         return upstream
-
-    def _pick(
-        self, upstream: _Upstream, request: Request, graph: TopologyGraph, now_s: float
-    ) -> _Peer | None:
-        p = self._p
-        best: _Peer | None = None
-        total = 0.0
-        lone = len(upstream.peers) == 1
-        for peer in upstream.peers:
-            if peer.device in request.tried:
-                continue
-            if p.max_conns and graph.n[peer.device] >= p.max_conns:
-                continue
-            out = p.max_fails and peer.fails >= p.max_fails and not lone
-            if out and now_s - peer.checked <= p.fail_timeout_s:
-                continue
-            peer.current += peer.effective
-            total += peer.effective
-            if peer.effective < peer.weight:
-                peer.effective += 1
-            if best is None or peer.current > best.current:
-                best = peer
-        if best is not None:
-            best.current -= total
-            if now_s - best.checked > p.fail_timeout_s:
-                best.checked = now_s
-        return best
 
     def on_failure(self, request: Request, device: int, now_s: float, fault: bool) -> None:
         """Count a failure against the peer, in the worker that saw it."""
-        upstream, peer = self._peer(request, device)
+        scan, peer = self._peer(request, device, again=True)
         if peer is None or not fault:
             return
-        if len(upstream.peers) == 1:
+        scan.disturbed(peer)
+        if len(scan.peers) == 1:
             peer.fails = 0
             return
         peer.fails += 1
@@ -160,18 +135,22 @@ class StaticWeights(BasePolicy):
 
     def on_finish(self, request: Request, device: int, now_s: float) -> None:
         """Clear the failures of a peer that was tried again and answered."""
-        upstream, peer = self._peer(request, device)
-        if peer is not None and (peer.accessed < peer.checked or len(upstream.peers) == 1):
+        scan, peer = self._peer(request, device)
+        if peer is not None and (peer.accessed < peer.checked or len(scan.peers) == 1):
             peer.fails = 0
 
     def on_cancel(self, request: Request, device: int, now_s: float) -> None:
         """Forget which worker held the request."""
         self._worker_of.pop(request.id, None)
 
-    def _peer(self, request: Request, device: int) -> tuple[_Upstream, _Peer | None]:
+    def _peer(
+        self, request: Request, device: int, again: bool = False
+    ) -> tuple[Plain, Peer | None]:
+        """Return the scan and the peer of a request that ended; *again*: it may be retried."""
         worker = self._worker_of.pop(request.id, 0)
-        upstream = self._upstreams[worker, request.model, request.group]
-        for peer in upstream.peers:
-            if peer.device == device:
-                return upstream, peer
-        return upstream, None
+        if again and self._p.workers > 1:
+            self._failed_in[request.id] = worker
+            if len(self._failed_in) > _REMEMBERED:
+                del self._failed_in[next(iter(self._failed_in))]
+        scan = self._upstreams[worker, request.model, request.group].scan
+        return scan, scan.by_device.get(device)

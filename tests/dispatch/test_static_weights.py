@@ -1,5 +1,7 @@
 """Smooth weighted round robin against sequences worked out from nginx's source."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,3 +70,13 @@ def test_every_period_serves_each_peer_exactly_its_weight(weights: list[int], pe
     world = World("static_weights", devices(len(weights), weights))
     world.word(sum(weights) * periods, finish=False)
     assert world.loads() == [w * periods for w in weights]
+
+
+def test_a_retry_stays_in_the_worker_process_that_failed() -> None:
+    world = World("static_weights", devices(3), {"workers": 2, "max_fails": 0})
+    request = world.request()
+    assert world.dispatcher.submit(request).device == 0
+    world.dispatcher.failed(request.id, fault=True)
+    again = replace(request, attempt=1, tried=(0,))
+    assert world.dispatcher.submit(again).device == 1  # the first worker's second pick
+    assert world.place() == 0  # the second worker's first
