@@ -22,8 +22,8 @@ WORKER = Path(__file__).with_name("worker.py")
 PAIRS = 11
 ROUNDS = 8
 CONTROL_PAIRS = 3
-# A thread pool of numpy's takes a third of a worker's start. Compiled modules are kept, or a base in
-# its new worktree would compile at every start what the head has compiled long ago.
+# A thread pool of numpy's takes a third of a worker's start. Compiled modules are kept, or a base
+# in its new worktree would compile at every start what the head has compiled long ago.
 ENVIRONMENT = {
     "PYTHONHASHSEED": "random",
     "PYTHONDONTWRITEBYTECODE": "",
