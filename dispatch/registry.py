@@ -72,6 +72,16 @@ def _declared() -> "dict[str, EntryPoint]":
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
+def declare(name: str, value: str) -> None:
+    """Make *value*, ``module:attribute``, known as policy *name* until this process ends.
+
+    It stands before what an installed package declares under that name.
+    """
+    from importlib.metadata import EntryPoint
+
+    _declared()[name] = EntryPoint(name=name, value=value, group=GROUP)
+
+
 def names() -> list[str]:
     """Return every policy name that :func:`policy` takes."""
     return list(dict.fromkeys([*shipped(), *sorted(_declared())]))

@@ -52,6 +52,7 @@ def run(options: Options, say: Say = lambda text: None) -> GateResult:
     began = time.monotonic()
     head = trees.head_tree(options.repo, allow_dirty=options.allow_dirty)
     result = GateResult(manifest=manifest(options, head))
+    trees.lend_policies(head)
     if {0, 1} & set(options.tiers):
         baseline = exact.read_baseline(baseline_path(options, head))
         if 0 in options.tiers:
@@ -77,6 +78,7 @@ def run(options: Options, say: Say = lambda text: None) -> GateResult:
 def accept(options: Options, say: Say = lambda text: None) -> tuple[Path, list[Check]]:
     """Rewrite the baseline and return its path and, in words, what moved since the last one."""
     head = trees.head_tree(options.repo, allow_dirty=True)
+    trees.lend_policies(head)
     path = baseline_path(options, head)
     before = exact.read_baseline(path) if path.exists() else {}
     cases = simulate(options, say)
@@ -121,7 +123,7 @@ def baseline_path(options: Options, head: trees.Tree) -> Path:
 
 def simulate(options: Options, say: Say) -> dict[str, exact.Case]:
     """Simulate the fixed scenarios of tier 0, the candidate arm under the gated policy."""
-    from scenarios import load
+    from scenarios.load import load
 
     found: dict[str, exact.Case] = {}
     for name in options.scenarios:

@@ -1,12 +1,15 @@
 """Base and head as folders: the merge base in a git worktree, the head as it stands."""
 
 import subprocess
+import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from dispatch import registry
 from dispatch.errors import InputError, NotMeasurable
 
 
@@ -43,6 +46,25 @@ def head_tree(repo: Path, *, allow_dirty: bool) -> Tree:
             "commit them, or pass --dirty to measure the working tree as it is",
         )
     return Tree(top, commit, bool(changed))
+
+
+def lend_policies(tree: Tree) -> None:
+    """Let this process use the policies that *tree* declares, installed or not, as it has them.
+
+    The tree's own class wins over an installed one of that name: the head is what is simulated.
+    """
+    file = tree.folder / "pyproject.toml"
+    if not file.exists():
+        return
+    try:
+        project = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {})
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError.at(str(file), str(error), "mend it first") from None
+    declared = project.get("entry-points", {}).get(registry.GROUP, {})
+    if declared:
+        sys.path[:0] = [str(tree.folder), str(tree.folder / "src")]
+    for name, value in declared.items():
+        registry.declare(name, value)
 
 
 def base_commit(top: Path, ref: str | None) -> str:

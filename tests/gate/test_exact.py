@@ -9,8 +9,8 @@ import pytest
 
 from dispatch.errors import InputError
 from reports.gate.verdict import Verdict
-from scenarios import load
 from scenarios.gate import exact
+from scenarios.load import load
 
 
 def case(devices: list[int], digest: str = "a", **metrics: Any) -> exact.Case:
