@@ -82,9 +82,10 @@ def accept(options: Options, say: Say = lambda text: None) -> tuple[Path, list[C
     path = baseline_path(options, head)
     before = exact.read_baseline(path) if path.exists() else {}
     cases = simulate(options, say)
+    known = {k: v for k, v in before.items() if k != COUNTERS}
     moved = [
-        check
-        for check in exact.compare({k: v for k, v in before.items() if k != COUNTERS}, cases)
+        check if check.name in known else replace(check, detail="recorded for the first time")
+        for check in exact.compare(known, cases)
         if check.verdict is not Verdict.passed
     ]
     exact.write_baseline(path, {**cases, COUNTERS: measure_counters(options, head)})

@@ -36,7 +36,8 @@ def declare(repo: Path, module: str, kind: str) -> None:
 def test_a_foreign_policy_that_picks_otherwise_is_a_regression(repo: Path) -> None:
     options = Options(repo, policy="mine", tiers=(0,), scenarios=("migration-2023q3",), limit=80)
     declare(repo, "picks_one_way", "round_robin:RoundRobin")
-    accept(options)
+    _, moved = accept(options)
+    assert {check.detail for check in moved} == {"recorded for the first time"}
     git(repo, "add", "-A")
     git(repo, "commit", "-q", "-m", "baseline")
     assert run(options).verdict is Verdict.passed
