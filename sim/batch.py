@@ -12,7 +12,7 @@ from sim.config import EngineConfig
 from sim.memory import ContiguousKv, PagedKv
 from sim.prefixes import Prefixes
 from sim.sequence import DECODE, GONE, PREFILL, WAITING, Sequence
-from sim.workspace import Workspace
+from sim.workspace import Segments, Workspace
 
 
 class Host(Protocol):
@@ -43,8 +43,8 @@ class Batch:
     __slots__ = (
         "aborts", "by_priority", "chunked", "chunks", "decoding", "ends", "env", "growth", "host",
         "iteration", "kv", "max_seqs", "max_tokens", "optimistic", "orders", "pages", "partial",
-        "preemptions", "prefix", "recompute", "rel_sum", "running", "waiting", "waiting_count",
-        "workspace",
+        "preemptions", "prefix", "recompute", "rel_sum", "running", "segments", "waiting",
+        "waiting_count", "workspace",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +75,7 @@ class Batch:
         self.preemptions = 0
         self.prefix: Prefixes | None = None
         self.workspace: Workspace | None = None
+        self.segments: Segments | None = None  # beside a paged pool
 
     def _enqueue(self, sequence: Sequence) -> None:
         rank = sequence.priority if self.by_priority else 0

@@ -119,6 +119,8 @@ class Engine(Batch):
         if self.workspace is not None:
             self.workspace.clear()
         self.kv.clear()
+        if self.segments is not None:
+            self.segments.clear(now)
         self.due = -1
         self.down = True
         if self.watch is not None:

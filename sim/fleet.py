@@ -19,7 +19,7 @@ from sim.memory import ContiguousKv, PagedKv
 from sim.pace import Pace
 from sim.prefixes import Prefixes
 from sim.rates import Rates
-from sim.workspace import Workspace
+from sim.workspace import Segments, Workspace
 
 _SPEED_BATCH: Final = 32
 _SPEED_CONTEXT: Final = 1024  # tokens a sequence, where a replica's speed is stated
@@ -201,15 +201,24 @@ def build_prefixes(kind: Kind, engine: EngineConfig, kv: ContiguousKv | PagedKv)
     return Prefixes(engine.prefix_cache, None, kv)
 
 
+def build_segments(kind: Kind, engine: EngineConfig, kv: ContiguousKv | PagedKv) -> Segments | None:
+    """Return what a replica has beside its paged pool; contiguous KV lives in the one arena."""
+    if isinstance(kv, ContiguousKv):
+        return None
+    if engine.allocator != "caching":
+        return Segments(kind.slack_bytes, None)
+    return Segments(
+        kind.slack_bytes, CachingAllocator(int(kind.plan.workspace_bytes + kind.slack_bytes))
+    )
+
+
 def build_workspace(
-    kind: Kind, engine: EngineConfig, kv: ContiguousKv | PagedKv
+    kind: Kind, engine: EngineConfig, kv: ContiguousKv | PagedKv, segments: Segments | None
 ) -> Workspace | None:
     """Return the activation memory of a replica where it goes through the caching allocator."""
     if engine.allocator != "caching":
         return None
-    arena = kv.arena if isinstance(kv, ContiguousKv) else None
-    if arena is None:
-        arena = CachingAllocator(int(kind.plan.workspace_bytes))
+    arena = kv.arena if isinstance(kv, ContiguousKv) else segments.arena if segments else None
     assert isinstance(arena, CachingAllocator)
     return Workspace(arena, kind.model, engine.kernel_plan, kind.pool.tp, engine.max_num_seqs)
 
@@ -223,7 +232,8 @@ def build_replicas(setup: Setup, kinds: list[Kind], env: Clock, host: Host) -> l
             kv = build_kv(kind, setup.engine)
             engine = Engine(env, host, index, kv, kind.rates, setup.engine)
             engine.prefix = build_prefixes(kind, setup.engine, kv)
-            engine.workspace = build_workspace(kind, setup.engine, kv)
+            engine.segments = build_segments(kind, setup.engine, kv)
+            engine.workspace = build_workspace(kind, setup.engine, kv, engine.segments)
             replicas.append(Replica(index, f"{kind.pool.name}-{place}", place, kind, engine))
     return replicas
 

@@ -12,6 +12,36 @@ from sim.sequence import DECODE, Sequence
 Arena = ContiguousArena | CachingAllocator
 
 
+class Leaks:
+    """Memory of an arena that nobody gives back before it is all let go."""
+
+    def __init__(self, arena: Arena) -> None:
+        self.arena = arena
+        self.addresses: list[int] = []
+        self.held_bytes = 0.0
+
+    def hold(self, total_bytes: float) -> bool:
+        """Hold *total_bytes* in all; False where there is no room for them."""
+        if total_bytes < self.held_bytes:
+            for address in self.addresses:
+                self.arena.free(address)
+            self.clear()
+        more = int(total_bytes - self.held_bytes)
+        if more <= 0:
+            return True
+        leaked = self.arena.allocate(more)
+        if leaked is None:
+            return False
+        self.addresses.append(leaked)
+        self.held_bytes += more
+        return True
+
+    def clear(self) -> None:
+        """Forget all: the arena is empty, or is about to be."""
+        self.addresses.clear()
+        self.held_bytes = 0.0
+
+
 class ContiguousKv:
     """KV of prompt + max_tokens reserved as one range of an arena."""
 
@@ -21,8 +51,7 @@ class ContiguousKv:
         size = int(pool_bytes)
         self.arena: Arena = CachingAllocator(size) if caching else ContiguousArena(size)
         self.bytes_per_token = bytes_per_token
-        self.leaks: list[int] = []
-        self.leaked_bytes = 0.0
+        self.leaks = Leaks(self.arena)
 
     def size(self, sequence: Sequence) -> int:
         """Return the bytes that *sequence* reserves."""
@@ -53,26 +82,12 @@ class ContiguousKv:
 
     def leak(self, total_bytes: float) -> bool:
         """Hold *total_bytes* that nobody gives back; False where there is no room for them."""
-        if total_bytes < self.leaked_bytes:
-            for address in self.leaks:
-                self.arena.free(address)
-            self.leaks.clear()
-            self.leaked_bytes = 0.0
-        more = int(total_bytes - self.leaked_bytes)
-        if more <= 0:
-            return True
-        leaked = self.arena.allocate(more)
-        if leaked is None:
-            return False
-        self.leaks.append(leaked)
-        self.leaked_bytes += more
-        return True
+        return self.leaks.hold(total_bytes)
 
     def clear(self) -> None:
         """Give everything back: the process is gone."""
         self.arena.clear()
         self.leaks.clear()
-        self.leaked_bytes = 0.0
 
     def state(self) -> tuple[float, float, float]:
         """Return free bytes, the largest block, and fragmentation."""
@@ -190,15 +205,6 @@ class PagedKv:
             else:
                 high = middle
         return low
-
-    def leak(self, total_bytes: float) -> bool:
-        """Return whether *total_bytes* find room: the pool is there already and takes no more."""
-        return total_bytes <= 0
-
-    def state(self) -> tuple[float, float, float]:
-        """Return free bytes, the largest block (all of them: any block serves), and 0."""
-        free = self.free * self.bytes_per_block
-        return free, free, 0.0
 
     def clear(self) -> None:
         """Give everything back: the process is gone."""

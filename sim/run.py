@@ -11,10 +11,12 @@ from sim.clock import S, nanoseconds
 from sim.config import Setup
 from sim.decision import decision_time
 from sim.doors import DirectDoor, Door, LegacyDoor
+from sim.engine import Engine
 from sim.facts import RunFacts
 from sim.faults import Faults, with_surges
 from sim.feed import Parts
-from sim.series import Series
+from sim.memory import ContiguousKv
+from sim.series import Memory, Series
 from sim.telemetry import Telemetry
 from sim.watch import Watch
 from sim.world import World
@@ -57,6 +59,14 @@ def _no_collector() -> Iterator[None]:
             gc.enable()
 
 
+def _memory(engine: Engine) -> Memory:
+    """Return who says what of a replica's memory could be handed out, and as one block."""
+    if isinstance(engine.kv, ContiguousKv):
+        return engine.kv.state
+    assert engine.segments is not None
+    return engine.segments.state
+
+
 class _Run:
     """A world with its door and telemetry, from start to horizon."""
 
@@ -76,7 +86,7 @@ class _Run:
         world = self.world = World(parts, setup, seed, journal, progress)
         self.telemetry = Telemetry(world, setup.telemetry)
         self.series = [
-            Series(i, nanoseconds(setup.device_window_s), journal.device, engine.kv.state)
+            Series(i, nanoseconds(setup.device_window_s), journal.device, _memory(engine))
             for i, engine in enumerate(world.engines)
         ]
         for engine, series in zip(world.engines, self.series, strict=True):

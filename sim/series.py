@@ -13,7 +13,8 @@ class Series:
 
     Between two notes ``busy``, ``running`` and ``waiting`` are constant and ``kv`` (bytes in use)
     is a straight line: so the means are those of the model, whatever the window. Free bytes,
-    largest block and fragmentation are those at the end of the window.
+    largest block and fragmentation are those at the end of the window: of the arena that KV comes
+    from, or under paged KV of the segments beside the pool.
     """
 
     __slots__ = (
@@ -70,7 +71,6 @@ class Series:
             then = used + slope * span
             kv_ns += span * (used + then) * 0.5
             if slope:
-                free, largest = free - (then - used), largest - (then - used)
                 used = then
             self.busy_ns += busy_ns
             row(

@@ -51,9 +51,10 @@ class Telemetry:
             "memory": self._memory, "kv": self._kv, "queue": self._queue,
             "ring": self._ring, "pcie": self._pcie, "health": self._health,
         }  # fmt: skip
-        if self._paged:
+        self._by_arena = not self._paged or world.setup.engine.allocator == "caching"
+        if not self._by_arena:  # what is beside the pool changes by leaks alone
             self.followed = [c for c in self.followed if c.name != "memory"]
-        else:
+        if not self._paged:
             self.channels = [c for c in self.channels if c.name != "kv"]
             self.followed = [c for c in self.followed if c.name != "kv"]
         self.keep_ns = max(
@@ -157,19 +158,22 @@ class Telemetry:
         source[arrived] = np.maximum(source[arrived], at)
 
     def _memory(self, channel: Channel, when: int) -> None:
-        if self._paged:
-            for device, at in self._arrived(channel, when):
-                slack = self.world.replicas[device].kind.slack_bytes
-                self.graph.observe_memory(device, slack, slack, at / S)
-                if at == when:
+        arrived = self._arrived(channel, when)
+        if not self._by_arena:
+            for device, at in arrived:
+                segments = self.world.engines[device].segments
+                assert segments is not None
+                left = segments.left_at(at)
+                self.graph.observe_memory(device, left, left, at / S)
+                if at == when and segments.settled(when):
                     del channel.changed[device]
             self._confirm(channel, when)
             return
-        arrived = self._arrived(channel, when)
+        free_at = 5 if self._paged else 3
         rows = []
         for device, at in arrived:
             state = self.watches[device].at(at)
-            rows.append((device, at, state[3], state[4]))
+            rows.append((device, at, state[free_at], state[free_at + 1]))
         if len(rows) >= _MANY:
             devices, times, free, block = (np.array(c) for c in zip(*rows, strict=True))
             self.graph.observe_many("memory", devices, (free, block), times / S)

@@ -73,7 +73,11 @@ class Watch:
             channel.changed[index] = None
 
     def _state(self, now: int) -> tuple[Any, ...]:
-        """Return (ns, waiting, running, free, largest or the jump under way)."""
+        """Return (ns, waiting, running, free, largest).
+
+        Under paged KV the free blocks and the jump under way; then, where activations come from an
+        allocator, its free bytes and largest block.
+        """
         engine = self.engine
         kv = engine.pages
         if kv is None:
@@ -85,7 +89,11 @@ class Watch:
         if engine.count and kv.members:
             jump = (engine.at_fs, engine.base, engine.slope, engine.decoding, engine.context,
                     engine.count, engine.iteration, kv.classes[:], kv.members)  # fmt: skip
-        return (now, engine.waiting_count, len(engine.running), kv.free, jump)
+        state = (now, engine.waiting_count, len(engine.running), kv.free, jump)
+        if engine.workspace is None:
+            return state
+        arena = engine.workspace.arena
+        return (*state, arena.free_bytes, arena.largest_block_bytes)
 
     def at(self, when: int) -> tuple[Any, ...]:
         """Return the state that held at *when*, the oldest that is known where it is older."""

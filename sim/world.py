@@ -24,6 +24,7 @@ from sim.feed import Parts
 from sim.fleet import Replica, build_kinds, build_replicas, device_infos
 from sim.handover import PREFILL, Handover
 from sim.links import Links
+from sim.memory import ContiguousKv
 from sim.network import Network
 from sim.sequence import Sequence
 
@@ -265,7 +266,7 @@ class World(Ends):
         lost = replica.engine.crash()
         replica.leaked_bytes = 0.0
         replica.turn(False, self.env.ns)
-        self.telemetry.note(replica.index, "health")
+        self.telemetry.note(replica.index, "health", "memory")
         for sequence in lost:
             if sequence.owner is not None:
                 self.failed(sequence.owner, "fault", cause)
@@ -288,12 +289,16 @@ class World(Ends):
         if engine.down:
             return
         replica.leaked_bytes += size
-        over = replica.leaked_bytes - replica.kind.slack_bytes
         now = self.env.ns
         engine.watch.before(now)
-        room = engine.kv.leak(max(0.0, over))
+        if isinstance(engine.kv, ContiguousKv):
+            room = engine.kv.leak(max(0.0, replica.leaked_bytes - replica.kind.slack_bytes))
+        else:
+            assert engine.segments is not None
+            room = engine.segments.leak(replica.leaked_bytes, now)
         engine.watch.after(now)
-        if room or over <= 0 or size <= 0:
+        self.telemetry.note(replica.index, "memory")
+        if room or size <= 0:
             return
         victim = engine.youngest()
         if self.setup.engine.oom_kills == "process":
