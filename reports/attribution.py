@@ -71,8 +71,10 @@ def _settings(run: Run, arm: str) -> dict[str, str]:
     config = arm_config(run, arm)
     engine = dict(section_of(config, "engine"))
     plan = engine.pop("kernel_plan", None)
+    door = dict(section_of(config, "door"))
+    door.pop("decision_us", None)  # how long a decision takes is the placement's business
     parts: Mapping[str, Any] = {
-        "layer": section_of(config, "door"),
+        "layer": door,
         "placement": section_of(config, "policy"),
         "kernels": plan,
         "memory": engine,

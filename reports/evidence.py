@@ -19,6 +19,7 @@ from reports import (
     factorial_report,
     html,
     latency,
+    logged,
     maps,
     markdown,
     opening,
@@ -57,7 +58,8 @@ class Analysis:
     claims: tuple[claims.Claim, ...]
     steps: tuple[attribution.Step, ...]
     factorials: tuple[factorial.Effects, ...]
-    agreement: shadow.Shadow | None
+    agreement: shadow.Shadow
+    logged: logged.Logged | None
     faults: tuple[drills.Drill, ...]
     rollback: drills.Rollback | None
     maps: tuple[maps.ClaimMap, ...]
@@ -84,7 +86,8 @@ class Analysis:
             "claims": [c.as_dict() for c in self.claims],
             "parts": [s.as_dict() for s in self.steps],
             "factorials": [f.as_dict() for f in self.factorials],
-            "shadow": self.agreement.as_dict() if self.agreement else None,
+            "shadow": self.agreement.as_dict(),
+            "router_log": self.logged.as_dict() if self.logged else None,
             "drills": [d.as_dict() for d in self.faults],
             "maps": [m.as_dict() for m in self.maps],
             "rollback": self.rollback.as_dict() if self.rollback else None,
@@ -132,7 +135,8 @@ def analyse(folder: Path, manifest: Mapping[str, Any]) -> Analysis:
         run, devices, judge(run, invalid(run)), attribution.alone(run, steps),
         latency.analyse(run), found, busy, load,
         segments.analyse(run), claims.analyse(judged), steps,
-        factorial_report.designs(run), shadow.analyse(run), *drills.analyse(run), maps.analyse(run),
+        factorial_report.designs(run), shadow.analyse(run), logged.analyse(run),
+        *drills.analyse(run), maps.analyse(run),
     )  # fmt: skip
 
 
@@ -194,6 +198,7 @@ def compose(data: Analysis) -> Document:
         claims.section(run, data.claims),
         maps.section(data.maps),
         shadow.section(run, data.agreement),
+        logged.section(run, data.logged),
         drills.section(run, data.faults, data.rollback),
         pressure.section(run, data.pressure),
         appendix.limits(run),

@@ -87,6 +87,31 @@ def paired_ratio(candidate: ArrayLike, baseline: ArrayLike, confidence: float = 
     return Interval(math.exp(logs.mean), math.exp(logs.low), math.exp(logs.high), logs.n, logs.sd)
 
 
+def fieller(upper: ArrayLike, lower: ArrayLike, confidence: float = 0.95) -> Interval:
+    """Return mean(upper) / mean(lower) of paired samples with its interval (Fieller 1954).
+
+    NaN throughout where the sign of the lower mean is not sure at this level: then every ratio is
+    compatible with the samples.
+    """
+    x, y = np.asarray(upper, float), np.asarray(lower, float)
+    n = len(x)
+    nothing = Interval(math.nan, math.nan, math.nan, n)
+    if not n or not y.mean():
+        return nothing
+    ratio = float(x.mean() / y.mean())
+    if n < 2:
+        return Interval(ratio, math.nan, math.nan, n)
+    spread = np.cov(x, y, ddof=1) * t_quantile(0.5 + confidence / 2, n - 1) ** 2 / n
+    a = float(y.mean() ** 2 - spread[1, 1])
+    b = float(x.mean() * y.mean() - spread[0, 1])
+    c = float(x.mean() ** 2 - spread[0, 0])
+    root = b * b - a * c
+    if a <= 0 or root < 0:
+        return nothing
+    low, high = (b - math.sqrt(root)) / a, (b + math.sqrt(root)) / a
+    return Interval(ratio, low, high, n)
+
+
 def welch(a: ArrayLike, b: ArrayLike, confidence: float = 0.95) -> Interval:
     """Return the interval of mean(b) - mean(a) for unpaired samples (Welch-Satterthwaite df)."""
     x, y = np.asarray(a, float), np.asarray(b, float)

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dispatch.journal import BEST
+from reports import gain
 from reports import metrics as m
 from reports.document import Paragraph, Section, Table
+from reports.gain import Gain
 from reports.intervals import Interval, paired_ratio, t_interval
-from reports.latency import survivors_between
 from reports.numbers import change_span, count, number, span
 from reports.pressure import arm_config, section_of
 from reports.tables import Run, read_columns
@@ -20,10 +21,12 @@ STATELESS: Final = ("static_weights", "round_robin")
 """Policies whose choice does not hang on the fleet's state, so that a shadow is exact."""
 
 Ints = NDArray[np.int64]
+Choices = dict[tuple[str, int], tuple[Ints, Ints]]
+"""(device, best five) of every request's first decision, by arm and replicate."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shadow:
+class Agreement:
     """How often two arms placed the first attempt of a request alike; shares over replicates."""
 
     decisions: int
@@ -32,38 +35,58 @@ class Shadow:
     """Agreement that the two arms' own device shares give by chance."""
     same_kind: Interval
     in_best: Interval
-    """Share of the baseline's choices among the candidate's best five."""
+    """Share of the first arm's choices among the second's best five."""
     when_same: Interval
     when_other: Interval
-    """Ratio of mean e2e, candidate / baseline, finished in both: same device, another device."""
-    regret: Interval | None
-    oracle: str
+    """Ratio of mean e2e, second / first, finished in both: same device, another device."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-able figures."""
         names = ("agree", "chance", "same_kind", "in_best", "when_same", "when_other")
-        figures: dict[str, Any] = {name: getattr(self, name).as_dict() for name in names}
-        figures["decisions"] = self.decisions
-        figures["regret_to_oracle"] = self.regret.as_dict() if self.regret else None
-        return figures
+        return {
+            **{name: getattr(self, name).as_dict() for name in names},
+            "decisions": self.decisions,
+        }
 
 
-def analyse(run: Run) -> Shadow | None:
-    """Return the agreement of baseline and candidate; None where their devices differ."""
-    path = run.folder / "decisions.parquet"
-    if not path.is_file() or run.baseline == run.candidate:
-        return None
-    kinds = [[str(d.get("gpu")) for d in run.devices(a)] for a in (run.baseline, run.candidate)]
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """Baseline against candidate, and what every arm loses to the oracle."""
+
+    pair: Agreement | None
+    """None where the two arms have different devices."""
+    gains: tuple[Gain, ...]
+    oracle: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-able figures."""
+        return {
+            "pair": self.pair.as_dict() if self.pair else None,
+            "oracle": self.oracle,
+            "gains": [g.as_dict() for g in self.gains],
+        }
+
+
+def analyse(run: Run) -> Shadow:
+    """Return the agreement of baseline and candidate, and the regret of every arm."""
+    pair = None
+    if (run.folder / "decisions.parquet").is_file() and run.baseline != run.candidate:
+        pair = agreement(run, first_choices(run), run.baseline, run.candidate)
+    return Shadow(pair, gain.analyse(run), gain.oracle(run))
+
+
+def agreement(run: Run, first: Choices, one: str, other: str) -> Agreement | None:
+    """Compare the first placements of two arms; None where their devices differ."""
+    kinds = [[str(d.get("gpu")) for d in run.devices(a)] for a in (one, other)]
     if kinds[0] != kinds[1]:
         return None
-    first = first_choices(run)
     kind = _kind_codes(kinds[0])
     rows: list[tuple[float, ...]] = []
-    ratios: list[tuple[float, float, float, float]] = []
+    ratios: list[tuple[float, ...]] = []
     total = 0
-    for b, c in run.pairs():
-        mine, best = first[run.candidate, c.replicate]
-        theirs, _ = first[run.baseline, b.replicate]
+    for rep in run.replicates:
+        theirs, _ = first[one, rep]
+        mine, best = first[other, rep]
         both = (mine >= 0) & (theirs >= 0)
         if not both.any():
             continue
@@ -71,33 +94,32 @@ def analyse(run: Run) -> Shadow | None:
         same = mine == theirs
         size = int(max(mine.max(), theirs.max())) + 1
         shares = [np.bincount(x[both], minlength=size) / both.sum() for x in (mine, theirs)]
-        in_best = (best == theirs[:, None]).any(axis=1)
         alike = kind[mine] == kind[theirs] if len(kind) >= size else same
-        rows.append(
-            (
-                float(same[both].mean()),
-                float(shares[0] @ shares[1]),
-                float(alike[both].mean()),
-                float(in_best[both].mean()),
-            )
-        )
-        ratios.append(_means(b, c, both & same) + _means(b, c, both & ~same))
+        in_best = (best == theirs[:, None]).any(axis=1)
+        told = same[both].mean(), shares[0] @ shares[1], alike[both].mean(), in_best[both].mean()
+        rows.append(tuple(map(float, told)))
+        cells = run.cells[one, rep], run.cells[other, rep]
+        ratios.append(_means(*cells, both & same) + _means(*cells, both & ~same))
     if not rows:
         return None
     agree, chance, alike_share, best_share = (
-        t_interval(x, run.confidence) for x in np.array(rows).T
+        _share(t_interval(x, run.confidence)) for x in np.array(rows).T
     )
     table = np.array(ratios)
-    oracle = _oracle(run)
-    return Shadow(
+    return Agreement(
         total, agree, chance, alike_share, best_share,
         paired_ratio(table[:, 1], table[:, 0], run.confidence),
         paired_ratio(table[:, 3], table[:, 2], run.confidence),
-        survivors_between(run, oracle, run.candidate)[0] if oracle else None, oracle,
     )  # fmt: skip
 
 
-def first_choices(run: Run) -> dict[tuple[str, int], tuple[Ints, Ints]]:
+def _share(interval: Interval) -> Interval:
+    """Cut an interval of a share at 0 and 1; NaN stays what it is."""
+    low, high = (min(1.0, max(0.0, x)) if x == x else x for x in (interval.low, interval.high))
+    return Interval(interval.mean, low, high, interval.n, interval.sd)
+
+
+def first_choices(run: Run) -> Choices:
     """Return (device, best five) of every request's first decision, rows as in the requests."""
     names = [f"best{i}_device" for i in range(BEST)]
     wanted = ["arm", "replicate", "request", "attempt", "time_s", "device", *names]
@@ -135,21 +157,20 @@ def _means(b: Any, c: Any, rows: Any) -> tuple[float, float]:
     return float(compute(b)[rows].mean()), float(compute(c)[rows].mean())
 
 
-def _oracle(run: Run) -> str:
-    for arm in run.arms:
-        policy = section_of(arm_config(run, arm), "policy").get("name", "")
-        if "oracle" in str(policy) and arm != run.candidate:
-            return arm
-    return ""
-
-
-def section(run: Run, data: Shadow | None) -> Section:
-    """Return the section on shadow agreement."""
+def section(run: Run, data: Shadow) -> Section:
+    """Return the section on shadow agreement and regret."""
     made = Section("shadow", "Shadow: what the other arm chose")
-    if data is None:
-        return made.add(
+    if data.pair is None:
+        made.add(
             Paragraph("The arms have different devices, so no choice can be set beside another.")
         )
+    else:
+        _pair(made, run, data.pair)
+    gain.add_to(made, run, data.gains)
+    return made
+
+
+def _pair(made: Section, run: Run, data: Agreement) -> None:
     policy = str(section_of(arm_config(run, run.baseline), "policy").get("name", ""))
     exact = (
         f"`{policy}` does not look at the fleet, so its choice here is what it would have chosen "
@@ -169,13 +190,8 @@ def section(run: Run, data: Shadow | None) -> Section:
         ("mean e2e change where both chose the same", change_span(data.when_same)),
         ("mean e2e change where they differ", change_span(data.when_other)),
     ]
-    if data.regret is not None:
-        rows.append((f"regret against {data.oracle} (mean e2e)", change_span(data.regret)))
     made.add(
-        Paragraph(
-            f"First placements of {count(data.decisions)} requests. {exact} "
-            + ("" if data.regret else "No oracle arm was run, so regret is not measured here.")
-        ),
+        Paragraph(f"First placements of {count(data.decisions)} requests. {exact}"),
         Table("Agreement of first placements", ("Measure", "value [interval]"), rows),
     )
     apart = data.when_other.mean - data.when_same.mean
@@ -187,4 +203,3 @@ def section(run: Run, data: Shadow | None) -> Section:
                 "note",
             )
         )
-    return made

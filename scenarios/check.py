@@ -12,7 +12,9 @@ from dispatch.request import HINTS
 from scenarios import arms, bounds
 from scenarios.problems import Finding
 from scenarios.schema import ArmConfig, Scenario
+from sim import recorded
 from sim.config import FleetConfig, ModelConfig, PoolConfig
+from traces import router_log
 
 Path = tuple[str | int, ...]
 PRECISIONS = ("fp16", "bf16", "fp8", "int4")
@@ -29,7 +31,7 @@ def names(raw: Mapping[str, Any]) -> Iterator[Finding]:
         path: Path = ("arms", number)
         yield from _fleet_names(_get(arm, "fleet"), (*path, "fleet"))
         name = _get(arm, "policy", "name")
-        if isinstance(name, str) and name not in registry.names():
+        if isinstance(name, str) and name not in (*registry.names(), recorded.NAME):
             hint = nearest(name, registry.names())
             yield (*path, "policy", "name"), f"unknown policy {name!r}", hint
         yield from _settings(_get(arm, "door", "settings"), (*path, "door", "settings"))
@@ -135,6 +137,9 @@ def _traffic(scenario: Scenario) -> Iterator[Finding]:
 
 def _policy(arm: ArmConfig, path: Path) -> Iterator[Finding]:
     try:
+        if arm.policy.name == recorded.NAME:
+            router_log.unpack(arm.policy.params.get("placements", ""))
+            return
         registry.policy(arm.policy.name, arm.policy.params, seed=0)
     except InputError as error:
         for problem in error.problems:

@@ -10,7 +10,8 @@ import traces
 from dispatch import keyed
 from dispatch.errors import InputError
 from scenarios.schema import Scenario
-from traces import resample, synth
+from sim import recorded
+from traces import resample, router_log, synth
 from traces.trace import SmallColumn, Trace
 
 GENERATED = "generated:"
@@ -37,6 +38,8 @@ def load(scenario: Scenario) -> Trace:
             "holds no request in the part asked for",
             "widen trace.start_s, trace.duration_s or trace.limit",
         )
+    if trace.source_row is None and any(a.policy.name == recorded.NAME for a in scenario.arms):
+        trace = replace(trace, source_row=router_log.source_rows(trace))
     return mix(trace, scenario)
 
 

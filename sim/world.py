@@ -12,7 +12,7 @@ from dispatch.legacy.policy import legacy_devices, legacy_policy
 from dispatch.outcomes import Outcome, Reason, RootCause
 from dispatch.policy import Policy
 from dispatch.request import Request
-from sim import causes
+from sim import causes, clairvoyant, recorded
 from sim.call import FINISHED, IN_FLIGHT, NO_CAUSE, Call
 from sim.channel import staleness
 from sim.clock import Alarm, Clock, nanoseconds
@@ -97,7 +97,13 @@ class World(Ends):
         if self.router is not None and setup.policy.name == "static_weights":
             infos = device_infos(setup, self.replicas)
             return legacy_policy(self.router, infos, seed=self.seed)
-        return registry.policy(setup.policy.name, setup.policy.params, seed=self.seed)
+        if setup.policy.name == recorded.NAME:
+            placements = str(setup.policy.params.get("placements", ""))
+            return recorded.policy(placements, lambda r: self.live[r.id].source_row)
+        policy = registry.policy(setup.policy.name, setup.policy.params, seed=self.seed)
+        if hasattr(policy, "finish_s"):
+            clairvoyant.tell(policy, self)
+        return policy
 
     def arrivals(self) -> Iterator[Call]:
         """Yield the requests that reach the door, in order; those beyond the context do not."""

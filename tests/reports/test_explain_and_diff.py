@@ -104,14 +104,14 @@ def test_the_share_of_the_layer_is_said_from_the_arm_that_deletes_it_alone(stand
 
 def test_an_arm_agrees_with_itself_and_strangers_agree_by_chance(tmp_path: Path) -> None:
     run = read_run(tmp_path, sj.write(tmp_path, (A, sj.DIRECT), n=2000))
-    found = shadow.analyse(run)
+    found = shadow.analyse(run).pair
     assert found is not None
     assert found.agree.mean == pytest.approx(found.chance.mean, abs=0.03)
     path = tmp_path / "decisions.parquet"
     table = pq.read_table(path).to_pandas()
     table["device"] = (table.request % 4).astype("int32")
     table.to_parquet(path)
-    found = shadow.analyse(run)
+    found = shadow.analyse(run).pair
     assert found is not None
     assert found.agree.mean == 1.0
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from reports.intervals import (
     Interval,
     Verdict3,
+    fieller,
     holm,
     nearest_rank,
     no_worse,
@@ -139,3 +140,21 @@ def test_a_nearest_rank_percentile_is_a_sample_and_never_above_the_largest(
     assert found in ordered
     assert found <= ordered[-1]
     assert (ordered <= found).mean() >= percent / 100 - 1e-9
+
+
+def test_a_ratio_of_paired_means_is_covered_as_often_as_it_says() -> None:
+    """Fieller's interval is exact for normal pairs: 3,000 draws of five pairs with ratio 0.5."""
+    draw = np.random.default_rng(3)
+    covered = known = 0
+    for _ in range(3000):
+        lower = draw.normal(4.0, 1.0, 5)
+        upper = 0.5 * lower + draw.normal(0.0, 0.5, 5)
+        found = fieller(upper, lower)
+        known += found.known
+        covered += found.low <= 0.5 <= found.high
+    assert known > 2900
+    assert 0.93 <= covered / known <= 0.97
+
+
+def test_a_ratio_to_a_mean_that_may_be_zero_is_no_figure() -> None:
+    assert not fieller([1.0, 2.0, 1.5], [-1.0, 1.0, 0.1]).known

@@ -75,6 +75,13 @@ def evidence(
     drills: Annotated[
         bool, Parameter(help="Drill each fault of the simulator under every arm.", negative="")
     ] = False,
+    router_log: Annotated[
+        Path | None,
+        Parameter(help="A router's own log (CSV or JSONL: request, time, backend), replayed."),
+    ] = None,
+    oracle: Annotated[
+        bool, Parameter(help="Run the candidate placed by an oracle too, as a bound.")
+    ] = True,
     world: Annotated[
         Literal["sim", "live"],
         Parameter(help="live: real doors and devices on this machine, in real time."),
@@ -91,6 +98,7 @@ def evidence(
     Exit code 0: safe; 1: unsafe; 2: bad input; 3: not enough evidence.
     """
     import reports.evidence
+    from dispatch.errors import InputError
     from scenarios.extras import extras
     from scenarios.folder import check_target
     from scenarios.load import load
@@ -102,9 +110,16 @@ def evidence(
     target = output if output is not None else Path("out") / whole.name
     check_target(target, force)
     live = _live(whole, live_model, live_kind) if world == "live" else None
+    if live is None:
+        whole = _beside(whole, router_log, oracle)
+    elif router_log is not None:
+        found = "a log is replayed in a simulation only"
+        raise InputError.at("--router-log", found, "leave --world live away")
     asked = {"factorial": factorial, "maps": maps, "drills": drills}
     wanted = [name for name, on in asked.items() if on]
     words = [*(f"--{name}" for name in wanted), *(_words(live_model, live_kind) if live else ())]
+    words += ["--router-log", router_log.name] if router_log else []
+    words += [] if oracle or live else ["--no-oracle"]
     done = run_scenario(
         whole, target, jobs=jobs, force=force, quiet=quiet, finish=reports.evidence.write,
         extra=extras(whole, wanted, jobs=jobs, quiet=quiet) if wanted else {}, live=live,
@@ -117,6 +132,15 @@ def evidence(
         print_text(verdict.told)
         print(f"report: {target / 'report.html'}")
     return 0 if verdict.exit_code == 3 and inconclusive == "pass" else int(verdict.exit_code)
+
+
+def _beside(whole: Any, router_log: Path | None, oracle: bool) -> Any:
+    """Return the scenario with its reference arms."""
+    from scenarios.reference import with_oracle, with_router_log
+
+    if router_log is not None:
+        whole = with_router_log(whole, router_log)
+    return with_oracle(whole) if oracle else whole
 
 
 def _words(model: str, kind: str) -> tuple[str, ...]:
