@@ -4,6 +4,7 @@
 breaks on the way is no verdict: 70 (as in sysexits.h) is a fault of the program itself.
 """
 
+import io
 import sys
 import traceback
 from typing import TYPE_CHECKING, Any, Final
@@ -62,6 +63,9 @@ def main(argv: list[str] | None = None) -> None:
     from dispatch.errors import FAULT, ZerolayerError
 
     words = sys.argv[1:] if argv is None else argv
+    # Python has no stream where the shell closed it (`>&-`): then nobody reads what is printed.
+    sys.stdout = sys.stdout or io.StringIO()
+    sys.stderr = sys.stderr or io.StringIO()
     try:
         result = (
             _summary()

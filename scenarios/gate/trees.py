@@ -29,7 +29,8 @@ def git(repo: Path, *args: str) -> str:
     )
     if done.returncode:
         words = done.stderr.strip().splitlines() or ["git failed"]
-        raise InputError.at(f"git {' '.join(args)}", words[-1], f"run it in {repo}")
+        hint = f"give --repo a git repository that holds it (this is {repo})"
+        raise InputError.at(f"git {' '.join(args)}", words[-1], hint)
     return done.stdout.strip()
 
 

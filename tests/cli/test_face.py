@@ -77,3 +77,9 @@ def test_run_prints_outcomes_as_json(capsys: pytest.CaptureFixture[str], tmp_pat
     facts = json.loads(said)["arms"]["direct"]["facts"]
     assert code == 0
     assert sum(facts[0]["outcomes"].values()) == 150
+
+
+def test_a_closed_stdout_is_no_fault() -> None:
+    shell = f'"{sys.executable}" -m zerolayer.cli policies >&-'
+    done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
