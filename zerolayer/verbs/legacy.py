@@ -27,25 +27,28 @@ def ledger(*, json: Json = False) -> int:
 
         print(dumps([{**asdict(row), "test_exists": exists} for row, exists in rows], indent=2))
     else:
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(title="47 keys of the legacy layer", show_lines=True)
-        for heading in ("key", "what it does", "without the layer"):
-            table.add_column(heading, overflow="fold")
         for row, exists in rows:
             mark = {True: "", False: " [no such test]", None: ""}[exists]
-            table.add_row(
-                f"{row.key}\n({row.kind})",
-                f"{row.does}\ntest: {row.test.partition('::')[2]}{mark}",
-                f"{row.without}: {row.how}",
-            )
-        console = Console()
-        console.print(table)
+            print(f"{row.key} ({row.kind}): {row.without}")
+            _told("does", row.does)
+            _told("instead", row.how)
+            _told("test", row.test.partition("::")[2] + mark)
         fates = [row.without for row, _ in rows]
         counts = ", ".join(f"{fates.count(f)} {f}" for f in ("gone", "replaced", "needed"))
-        console.print(f"{len(rows)} keys: {counts}. By construction, not by measurement (C9).")
+        print(f"{len(rows)} keys: {counts}. By construction, not by measurement (C9).")
     return 1 if any(exists is False for _, exists in rows) else 0
+
+
+def _told(name: str, text: str) -> None:
+    """Print one indented fact of a key; a test's name stays whole, to be searched for."""
+    import textwrap
+
+    print(
+        textwrap.fill(
+            text, 80, initial_indent=f"    {name:<8}", subsequent_indent=" " * 12,
+            break_long_words=False,
+        )
+    )  # fmt: skip
 
 
 @app.command(name="import")
