@@ -147,7 +147,7 @@ class Cluster:
     ) -> Iterator[Completed]:
         """Yield the cells as they complete; leaving the loop cancels what is left."""
         distributed = _distributed()
-        tries = [0] * len(cells)
+        tries: list[int] = []
         places: dict[str, int] = {}
         futures: dict[int, Any] = {}
         run = uuid.uuid4().hex
@@ -162,9 +162,13 @@ class Cluster:
             places[futures[index].key] = index
             left.add(futures[index])
 
-        try:
-            for index in range(len(cells)):
+        def submit_new() -> None:
+            for index in range(len(tries), len(cells)):
+                tries.append(0)
                 submit(index)
+
+        try:
+            submit_new()
             for future in left:
                 index = places[future.key]
                 done = self._completed(index, future, distributed)
@@ -177,6 +181,7 @@ class Cluster:
                     continue
                 futures.pop(index)
                 yield done
+                submit_new()
         finally:
             with contextlib.suppress(Exception):  # a scheduler that is gone has nothing to cancel
                 self.client.cancel(list(futures.values()))

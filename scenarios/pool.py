@@ -6,8 +6,10 @@ A cell is tried at most three times; then it is a failure, and the others go on.
 
 import contextlib
 import multiprocessing
+import multiprocessing.forkserver
 import os
 import signal
+import sys
 import threading
 import traceback
 from collections import deque
@@ -53,7 +55,10 @@ class Work(Protocol):
 
 
 class Executor(Protocol):
-    """Cells in, results as they complete."""
+    """Cells in, results as they complete.
+
+    *cells* may grow while results are taken: what is appended before the last one is done runs too.
+    """
 
     def as_completed(
         self, cells: Sequence[Any], progress: Callable[[int], None] = ...
@@ -76,15 +81,16 @@ class Inline:
 
     make: Callable[..., Work]
     arguments: tuple[Any, ...] = ()
+    _work: Work | None = None
 
     def as_completed(
         self, cells: Sequence[Any], progress: Callable[[int], None] = _nothing
     ) -> Iterator[Completed]:
         """Yield the cells in order."""
-        work = self.make(*self.arguments)
+        self._work = self._work or self.make(*self.arguments)
         for index, cell in enumerate(cells):
             try:
-                yield Completed(index, work(cell, progress))
+                yield Completed(index, self._work(cell, progress))
             except Exception as error:
                 yield Completed(index, None, failure_of(error))
 
@@ -99,12 +105,16 @@ class _Worker:
 
 @dataclass(slots=True)
 class Pool(Generic[CellT]):
-    """*jobs* processes, each with its own ``make(*arguments)``; both must be importable."""
+    """*jobs* processes, each with its own ``make(*arguments)``; both must be importable.
+
+    With *keep* idle workers stay for the next cells, until :meth:`close`.
+    """
 
     make: Callable[..., Work]
     arguments: tuple[Any, ...] = ()
     jobs: int = 0
     tries: int = TRIES
+    keep: bool = False
     _workers: list[_Worker] = field(default_factory=list)
     _unready: int = 0
 
@@ -112,26 +122,47 @@ class Pool(Generic[CellT]):
         self, cells: Sequence[CellT], progress: Callable[[int], None] = _nothing
     ) -> Iterator[Completed]:
         """Yield the cells as they complete; leaving the loop ends every worker."""
-        pending = deque(range(len(cells)))
-        tried = [0] * len(cells)
-        left = len(cells)
+        pending: deque[int] = deque()
+        tried: list[int] = []
+        done = 0
         try:
-            while left:
-                self._staff(min(self.jobs or cores(), left))
+            while done < len(cells):
+                if new := range(len(tried), len(cells)):
+                    pending.extend(new)
+                    tried.extend(0 for _ in new)
+                self._staff(min(self.jobs or cores(), len(cells) - done))
                 self._hand_out(cells, pending, tried)
-                for done in self._listen(pending, tried, progress):
-                    left -= 1
-                    yield done
+                for completed in self._listen(pending, tried, progress):
+                    done += 1
+                    yield completed
         finally:
-            self._end()
+            if not self.keep or done < len(cells):
+                self.close()
+
+    def warm(self) -> None:
+        """Start the process that workers are forked from, and return at once.
+
+        It loads what a worker needs, once for all of them, while the caller prepares the cells.
+        """
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["__main__", self.make.__module__])
+        before = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)  # it is not told else
+        try:
+            multiprocessing.forkserver.ensure_running()
+        finally:
+            if before is None:
+                del os.environ["PYTHONPATH"]
+            else:
+                os.environ["PYTHONPATH"] = before
 
     def _staff(self, wanted: int) -> None:
         while len(self._workers) < wanted:
             self._workers.append(self._start())
 
     def _start(self) -> _Worker:
+        self.warm()
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["scenarios.preload"])
         ours, theirs = context.Pipe()
         process = context.Process(
             target=_serve, args=(theirs, os.getpid(), self.make, self.arguments), daemon=True
@@ -188,7 +219,8 @@ class Pool(Generic[CellT]):
         text = f"the worker died {self.tries} times on this cell, last {how}"
         yield Completed(index, None, Failure(text), tried[index])
 
-    def _end(self) -> None:
+    def close(self) -> None:
+        """End every worker."""
         for worker in self._workers:
             worker.process.kill()
         for worker in self._workers:

@@ -53,9 +53,13 @@ class Store:
         path = self._path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, scratch = tempfile.mkstemp(dir=path.parent, suffix=".partial")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(dict(figures), file, sort_keys=True)
-        Path(scratch).replace(path)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(dict(figures), file, sort_keys=True)
+            Path(scratch).replace(path)
+        except OSError:
+            Path(scratch).unlink(missing_ok=True)
+            raise
 
     def _path(self, name: str) -> Path:
         return self.folder / name[:2] / f"{name}.json"

@@ -53,6 +53,16 @@ class _Order:
     trace: str
 
 
+@dataclass(slots=True)
+class _Work:
+    """What has been ordered: every order's content key, and the cells that wait for each key."""
+
+    orders: list[_Order] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    places: dict[str, list[int]] = field(default_factory=dict)
+    seen: int = 0
+
+
 class Summariser:
     """Runs orders in a worker; keeps the last few traces that it has seen."""
 
@@ -109,11 +119,15 @@ class Sweep:
         self._stack = ExitStack()
         self._scratch = tempfile.TemporaryDirectory(prefix="zerolayer-sweep-")
         self._traces: dict[str, tuple[str, int]] = {}
+        self._executor: Executor | None = None
+        self._keeping = True
         self.ran = 0
         self.reused = 0
 
     def __enter__(self) -> "Sweep":
         self._stack.enter_context(terminable())
+        if self._make_executor is None and self._jobs != 1:
+            Pool(Summariser).warm()  # it loads while the trace is read
         return self
 
     def __exit__(
@@ -123,7 +137,8 @@ class Sweep:
         self._scratch.cleanup()
         if kind is not None and not issubclass(kind, Exception):  # Ctrl-C or SIGTERM
             kept = f"{self.ran + self.reused:,} finished cells are kept in {self._store.folder}"
-            print(f"{kept}; the same command goes on from there", file=sys.stderr, flush=True)
+            text = f"{kept}; the same command goes on from there"
+            print(text if self._keeping else "stopped", file=sys.stderr, flush=True)
 
     def run(
         self,
@@ -135,50 +150,73 @@ class Sweep:
         found: list[Outcome | None] = [None] * len(cells)
         own = progress.show(title, len(cells), "cells", self._quiet)
         with own if self.shared is None else nullcontext(self.shared) as shown:
-            for index, outcome in self._as_completed(cells):
+            for index, outcome in self.as_completed(cells):
                 found[index] = outcome
                 shown.add(1)
                 if note is not None:
                     shown.note(note(outcome))
         return [outcome for outcome in found if outcome is not None]
 
-    def _as_completed(self, cells: Sequence[SweepCell]) -> Iterator[tuple[int, Outcome]]:
-        missing: list[int] = []
-        orders: list[_Order] = []
-        names: list[str] = []
-        for index, cell in enumerate(cells):
-            trace, sha256 = self._trace(cell.scenario)
-            name = key(content(cell, sha256))
-            known = self._store.get(name)
-            if known is not None:
-                self.reused += 1
-                yield index, Outcome(cell, known, cached=True)
-                continue
-            missing.append(index)
-            names.append(name)
-            text = cell.scenario.model_dump_json()
-            orders.append(_Order(text, cell.arm, cell.replicate, trace))
-        for done in self._execute(orders):
-            cell, name = cells[missing[done.index]], names[done.index]
+    def as_completed(self, cells: Sequence[SweepCell]) -> Iterator[tuple[int, Outcome]]:
+        """Yield places in *cells* and outcomes as they complete; *cells* may grow meanwhile.
+
+        Two cells of the same content are one run.
+        """
+        work = _Work()
+        yield from self._known(cells, work)
+        for done in self._execute(work.orders) if work.orders else ():
+            name = work.names[done.index]
             self.ran += 1
             if done.failure is None:
-                self._store.put(name, done.result)
-                yield missing[done.index], Outcome(cell, done.result)
+                self._keep(name, done.result)
+            for place in work.places.pop(name):
+                text = "" if done.failure is None else done.failure.text
+                yield place, Outcome(cells[place], done.result or {}, text)
+            yield from self._known(cells, work)
+
+    def _known(self, cells: Sequence[SweepCell], work: _Work) -> Iterator[tuple[int, Outcome]]:
+        """Yield those of the new *cells* whose figures are known, and order the others."""
+        while work.seen < len(cells):
+            place, cell = work.seen, cells[work.seen]
+            work.seen += 1
+            trace, sha256 = self._trace(cell.scenario)
+            name = key(content(cell, sha256))
+            if name in work.places:
+                work.places[name].append(place)
+            elif (known := self._store.get(name)) is not None:
+                self.reused += 1
+                yield place, Outcome(cell, known, cached=True)
             else:
-                yield missing[done.index], Outcome(cell, {}, done.failure.text)
+                work.places[name] = [place]
+                work.names.append(name)
+                text = cell.scenario.model_dump_json()
+                work.orders.append(_Order(text, cell.arm, cell.replicate, trace))
+
+    def _keep(self, name: str, figures: Mapping[str, float]) -> None:
+        """Keep a finished cell; a folder that takes nothing costs the cache, not the sweep."""
+        if not self._keeping:
+            return
+        try:
+            self._store.put(name, figures)
+        except OSError as error:
+            self._keeping = False
+            text = f"finished cells are not kept from here on: {self._store.folder}"
+            print(f"{text}: {error.strerror}", file=sys.stderr, flush=True)
 
     def _execute(self, orders: Sequence[_Order]) -> Iterator[Completed]:
-        if not orders:
-            return
+        if self._executor is None:
+            self._executor = self._make()
+        yield from self._executor.as_completed(orders)
+
+    def _make(self) -> Executor:
         folder = Path(self._scratch.name)
-        executor: Executor
         if self._make_executor is not None:
-            executor = self._make_executor(folder)
-        elif self._jobs == 1 or len(orders) == 1:
-            executor = Inline(Summariser, (folder,))
-        else:
-            executor = Pool(Summariser, (folder,), jobs=self._jobs)
-        yield from executor.as_completed(orders)
+            return self._make_executor(folder)
+        if self._jobs == 1:
+            return Inline(Summariser, (folder,))
+        pool: Pool[_Order] = Pool(Summariser, (folder,), jobs=self._jobs, keep=True)
+        self._stack.callback(pool.close)
+        return pool
 
     def _trace(self, scenario: Scenario) -> tuple[str, str]:
         """Return folder name and content hash of the scenario's trace, written at first use."""

@@ -1,22 +1,18 @@
 """The answer of one arm: the fleet, what it costs, how far it is from breaking, and how sure."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from scenarios.plan.fleets import Counts, scaled, slowed
+from scenarios.plan.around import Around, around
+from scenarios.plan.conduct import Step, Together, conduct
+from scenarios.plan.fleets import Counts, scaled
 from scenarios.plan.search import Fleets, Mix, Search, Trial, Tried, evaluate
 from scenarios.plan.trust import trust
 from scenarios.schema import Scenario
 
-TORNADO: Final[Mapping[str, tuple[str, float, float]]] = {
-    "rate": ("scale", 0.8, 1.2),
-    "prompt length": ("prompt_scale", 0.8, 1.2),
-    "output length": ("output_scale", 0.8, 1.2),
-}
-_HEADROOM_STEPS: Final = 2
-_HEADROOM_MOST: Final = 4.0
+T = TypeVar("T")
+U = TypeVar("U")
 _SHARES: Final = (0.9, 0.75, 0.5, 0.25, 0.1)
 
 
@@ -62,15 +58,10 @@ class Answer:
     binding: tuple[Broken, ...] = ()
     load: float | None = None
     """Where no fleet holds: the share of the load that the largest fleet does hold; 0 is none."""
-    headroom: float | None = None
-    headroom_open: bool = False
-    n_minus_1: dict[str, Tried] = field(default_factory=dict)
-    tornado: dict[str, tuple[Tried, Tried]] = field(default_factory=dict)
-    tornado_base: Tried | None = None
+    around: Around = field(default_factory=Around)
     error: float = 0.0
     """By how much iterations may be slower or faster than modelled, a ratio; *trust* in words."""
     trust: str = ""
-    calibration: dict[str, Counts | None] = field(default_factory=dict)
 
     @property
     def best(self) -> Tried | None:
@@ -96,117 +87,62 @@ def broken(tried: Tried, scenario: Scenario) -> tuple[Broken, ...]:
 
 
 def answer(search: Search, *, deep: bool = True) -> Answer:
-    """Return the answer for one arm.
+    """Return the answer for one arm, all by itself."""
+    return conduct([answering(search, deep=deep)], search.sweep)[0]
+
+
+async def answering(search: Search, *, deep: bool = True) -> Answer:
+    """Find the answer for one arm.
 
     *deep* adds headroom, N-1, the tornado and the fleets at plus and minus the calibration error.
     """
     kinds, most = search.kinds, search.most
     family = Fleets(kinds, None, most)
-    fleet = search.smallest(family)
-    alone = [_alone(search, kind) for kind in range(len(kinds.names))]
+    several = range(len(kinds.names)) if len(kinds.names) > 1 else ()
+    alone = [Fleets(kinds, kind, most) for kind in several]
+    fleet, *sizes = await Together[Any](
+        [search.smallest(family), *(search.bisect(one) for one in alone)]
+    )
+    mix = await search.cheapest(sizes, fleet) if sizes else Mix(None, 0)
     known = trust(search.scenario, search.arm)
-    found = Answer(
-        search.arm.name, search, fleet, _mix(search, alone, fleet), error=known.error,
-        trust=known.text,
-    )  # fmt: skip
+    found = Answer(search.arm.name, search, fleet, mix, error=known.error, trust=known.text)
     if fleet is not None and sum(fleet.counts) > 1:
-        found.mix_below = search.full(family(sum(fleet.counts) - 1))
+        found.mix_below = await search.judged(family(sum(fleet.counts) - 1))
     best = found.best
     if best is None:
-        found.largest = search.full(family(most))
+        found.largest = await search.full(family(most))
         found.binding = broken(found.largest, search.scenario)
-        found.load = _share_of_load(search, found.largest.counts)
+        found.load = await _share_of_load(search, found.largest.counts)
         return found
-    size = sum(best.counts)
     like = Fleets(replace(kinds, written=best.counts), None, most)
-    found.below = search.full(like(size - 1)) if size > 1 else None
-    found.above = search.full(like(size + 1)) if size < most else None
+    beside = _neighbours(found, search, like)
     if deep:
-        _sensitivity(found, search, best)
-        _at_error(found, search, like, size, known.error)
+        found.around, _ = await _both(around(search, best.counts, like, known.error), beside)
+    else:
+        await beside
     return found
 
 
-def _share_of_load(search: Search, counts: Counts) -> float:
+async def _both(one: Step[T], other: Step[U]) -> tuple[T, U]:
+    """Wait for two steps side by side."""
+    first, second = await Together[Any]([one, other])
+    return first, second
+
+
+async def _neighbours(found: Answer, search: Search, family: Fleets) -> None:
+    """Run one replica fewer and one more on all replicates."""
+    size = sum(family.kinds.written)
+    sizes = [n for n in (size - 1, size + 1) if 1 <= n <= search.most]
+    tried = await Together([search.full(family(n)) for n in sizes])
+    by_size = dict(zip(sizes, tried, strict=True))
+    found.below, found.above = by_size.get(size - 1), by_size.get(size + 1)
+
+
+async def _share_of_load(search: Search, counts: Counts) -> float:
     """Return the largest of a few shares of the load at which *counts* hold, as scouting sees."""
     trials = [Trial(scaled(search.scout_scenario, scale=share), counts) for share in _SHARES]
-    tried = evaluate(trials, search.arm, 1, search.sweep)
+    tried = await evaluate(trials, search.arm, 1)
     return max((s for s, t in zip(_SHARES, tried, strict=True) if t.feasible), default=0.0)
-
-
-def _alone(search: Search, kind: int) -> int | None:
-    if len(search.kinds.names) == 1:
-        return None
-    family = Fleets(search.kinds, kind, search.most)
-    return search.bisect(family)
-
-
-def _mix(search: Search, alone: list[int | None], known: Tried | None) -> Mix:
-    if len(search.kinds.names) == 1:
-        return Mix(None, 0)
-    return search.cheapest(alone, known)
-
-
-def _sensitivity(found: Answer, search: Search, fleet: Tried) -> None:
-    found.headroom, found.headroom_open = _headroom(search, fleet.counts)
-    for kind, name in enumerate(search.kinds.names):
-        if fleet.counts[kind] and sum(fleet.counts) > 1:
-            lost = tuple(c - (k == kind) for k, c in enumerate(fleet.counts))
-            found.n_minus_1[name] = search.full(lost)
-    trials = [
-        Trial(scaled(search.scout_scenario, **{key: factor}), fleet.counts)
-        for key, low, high in TORNADO.values()
-        for factor in (low, high)
-    ]
-    seen = iter(evaluate(trials, search.arm, 1, search.sweep))
-    found.tornado = {title: (next(seen), next(seen)) for title in TORNADO}
-    found.tornado_base = search.scout([fleet.counts])[0]
-
-
-def _headroom(search: Search, counts: Counts) -> tuple[float, bool]:
-    """Return the load factor up to which the SLOs hold as far as scouting sees.
-
-    True beside it where they still hold at the largest factor tried.
-    """
-
-    def good(factors: list[float]) -> list[bool]:
-        scout = search.scout_scenario
-        trials = [Trial(scaled(scout, scale=factor), counts) for factor in factors]
-        return [t.feasible for t in evaluate(trials, search.arm, 1, search.sweep)]
-
-    low, high = 1.0, 1.5
-    while all(good([(low + high) / 2, high])):
-        low, high = high, high * 1.5
-        if low >= _HEADROOM_MOST:
-            return low, True
-    for _ in range(_HEADROOM_STEPS):
-        thirds = [low + (high - low) / 3, low + 2 * (high - low) / 3]
-        first, second = good(thirds)
-        low, high = (
-            (thirds[1], high) if first and second else (thirds[0], thirds[1]) if first
-            else (low, thirds[0])
-        )  # fmt: skip
-    return low, False
-
-
-def _at_error(found: Answer, search: Search, family: Fleets, size: int, error: float) -> None:
-    """Find the smallest fleet if iterations take *error* more, and less, than the model says."""
-    for label, factor, step in (("slower", 1 + error, 1), ("faster", 1 / (1 + error), -1)):
-        held: Counts | None = family(size) if step < 0 else None
-        guess = size
-        while 1 <= guess <= search.most:
-            good = _stretched(search, family(guess), factor)
-            held = family(guess) if good else held
-            if good == (step > 0):
-                break
-            guess += step
-        found.calibration[label] = held
-
-
-def _stretched(search: Search, counts: Counts, factor: float) -> bool:
-    scout = search.scout_scenario
-    trial = Trial(scout, counts, tuple(slowed(scout, counts, search.arm, factor)))
-    return evaluate([trial], search.arm, 1, search.sweep)[0].feasible
 
 
 def pareto(search: Search, key: str = "ttft_p99_s") -> list[tuple[float, float, Counts]]:
@@ -254,17 +190,17 @@ def as_dict(found: Answer) -> dict[str, Any]:
         "largest_tried": fleet(found.largest),
         "binding": [b.text() for b in found.binding],
         "largest_holds_share_of_load": found.load,
-        "headroom_load_factor": found.headroom,
-        "headroom_is_a_lower_bound": found.headroom_open,
-        "n_minus_1": {name: fleet(tried) for name, tried in found.n_minus_1.items()},
+        "headroom_load_factor": found.around.headroom,
+        "headroom_is_a_lower_bound": found.around.headroom_open,
+        "n_minus_1": {name: fleet(tried) for name, tried in found.around.n_minus_1.items()},
         "tornado": {
             title: {"low": fleet(low), "high": fleet(high)}
-            for title, (low, high) in found.tornado.items()
+            for title, (low, high) in found.around.tornado.items()
         },
         "calibration_error": found.error,
         "calibration": {
             label: None if counts is None else dict(zip(kinds.names, counts, strict=True))
-            for label, counts in found.calibration.items()
+            for label, counts in found.around.calibration.items()
         },
         "pareto": [
             {"usd_per_h": cost, "ttft_p99_s": value, "fleet": kinds.text(counts)}

@@ -8,7 +8,7 @@ is cheaper than the best known, and one run rules it out.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from scenarios.plan.fleets import Counts, Kinds
@@ -29,15 +29,15 @@ class Columns:
     strongest: int
     most: int
     bounds: Sequence[int]
-    scout: Callable[[Sequence[Counts]], Sequence[bool]]
-    sure: Callable[[Counts], bool]
+    scout: Callable[[Sequence[Counts]], Awaitable[Sequence[bool]]]
+    sure: Callable[[Counts], Awaitable[bool]]
     wide: int = 2
     budget: int = 150
     best: Counts | None = None
     looked: int = 0
     cut: bool = False
 
-    def search(self, known: Counts | None = None) -> Counts | None:
+    async def search(self, known: Counts | None = None) -> Counts | None:
         """Return the cheapest fleet that holds, *known* if none is cheaper, or None."""
         self.best = known
         waiting: Iterator[Counts] = iter(self._columns())
@@ -47,11 +47,11 @@ class Columns:
                 break
             tops = [self._at(column, self._affordable(column)) for column in batch]
             again: list[Counts] = []
-            for column, top, good in zip(batch, tops, self._scout(tops), strict=True):
+            for column, top, good in zip(batch, tops, await self._scout(tops), strict=True):
                 if not good:
                     continue
                 if self._cheaper(top):
-                    self.best = self._least(column, top) or self.best
+                    self.best = await self._least(column, top) or self.best
                 else:  # its neighbour has just made the best cheaper than what was looked at
                     again.append(column)
             waiting = itertools.chain(again, waiting)
@@ -103,11 +103,11 @@ class Columns:
             return True
         return self.kinds.cost(counts) < self.kinds.cost(self.best) - _CENT
 
-    def _scout(self, fleets: Sequence[Counts]) -> Sequence[bool]:
+    async def _scout(self, fleets: Sequence[Counts]) -> Sequence[bool]:
         self.looked += len(fleets)
-        return self.scout(fleets)
+        return await self.scout(fleets)
 
-    def _least(self, column: Counts, top: Counts) -> Counts | None:
+    async def _least(self, column: Counts, top: Counts) -> Counts | None:
         """Return the fleet of *column* with the fewest of the strongest kind that surely holds.
 
         Scouting finds where to look, up to *top*, at which it saw the SLOs hold.
@@ -115,18 +115,18 @@ class Columns:
         low, high = -1 if any(column) else 0, top[self.strongest]
         while high - low > 1:
             middle = (low + high) // 2
-            if self._scout([self._at(column, middle)])[0]:
+            if (await self._scout([self._at(column, middle)]))[0]:
                 high = middle
             else:
                 low = middle
         step = 1
-        while not self.sure(self._at(column, high)):
+        while not await self.sure(self._at(column, high)):
             if high == top[self.strongest]:
                 return None
             low, high, step = high, min(high + step, top[self.strongest]), 2 * step
         while high - low > 1 and step > 1:
             middle = (low + high) // 2
-            if self.sure(self._at(column, middle)):
+            if await self.sure(self._at(column, middle)):
                 high = middle
             else:
                 low = middle

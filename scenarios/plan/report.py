@@ -84,12 +84,12 @@ def _fleet_row(found: Answer, what: str, tried: Tried) -> tuple[str, ...]:
 def _arm(found: Answer) -> Section:
     section = Section(f"arm-{found.arm}", f"Arm {found.arm}")
     section.add(Paragraph(sentence(found), "lead"), *_notes(found))
-    if found.n_minus_1:
+    if found.around.n_minus_1:
         section.add(_failures(found))
     front = pareto(found.search)
     if len(front) > 1:
         section.add(_pareto_plot(found))
-    if found.tornado:
+    if found.around.tornado:
         section.add(_tornado_plot(found), _tornado_table(found))
     return section
 
@@ -105,7 +105,7 @@ def _notes(found: Answer) -> list[Block]:
 
 def _failures(found: Answer) -> Table:
     rows = []
-    for name, tried in found.n_minus_1.items():
+    for name, tried in found.around.n_minus_1.items():
         rows.append((f"one {name} fewer", chance(tried), verdict(found, tried)))
     return Table("N−1", ("lost", "holds in replicates", "what breaks"), rows, frozenset({0, 2}))
 
@@ -142,9 +142,10 @@ def _pareto_plot(found: Answer) -> Plot:
 
 
 def _tornado_rows(found: Answer) -> list[tuple[str, float, float, float]]:
-    base = _value(found.tornado_base) if found.tornado_base else math.nan
+    base = _value(found.around.tornado_base) if found.around.tornado_base else math.nan
     return [
-        (title, _value(low), base, _value(high)) for title, (low, high) in found.tornado.items()
+        (title, _value(low), base, _value(high))
+        for title, (low, high) in found.around.tornado.items()
     ]
 
 
@@ -177,7 +178,7 @@ def _tornado_plot(found: Answer) -> Plot:
 
 def _tornado_table(found: Answer) -> Table:
     rows = []
-    for title, (low, high) in found.tornado.items():
+    for title, (low, high) in found.around.tornado.items():
         rows.append(
             (
                 title,

@@ -6,9 +6,10 @@ from dispatch.errors import InputError, nearest
 from scenarios import progress
 from scenarios.document import Document
 from scenarios.load import resolve
-from scenarios.plan.answer import Answer, answer
+from scenarios.plan.answer import Answer, answering
+from scenarios.plan.conduct import conduct
 from scenarios.plan.search import Search
-from scenarios.schema import Scenario, SloConfig
+from scenarios.schema import ArmConfig, Scenario, SloConfig
 from scenarios.sweep import Sweep
 
 
@@ -39,14 +40,18 @@ def plan_arms(
     """Return the answer of every arm."""
     if most < 1:
         raise InputError.at("--most", f"found {most}", "expected 1 or more")
-    answers: list[Answer] = []
     notes: list[str] = []
-    with progress.show(f"plan {scenario.name}", 0, "cells", quiet) as sweep.shared:
-        for arm in scenario.arms:
-            answers.append(answer(Search(scenario, arm, sweep, most), deep=deep))
-            best = answers[-1].best
-            found = answers[-1].search.kinds.text(best.counts) if best else "no fleet"
-            notes.append(f"{arm.name}: {found}")
-            sweep.shared.note("; ".join(notes))
+    wide = 2 if len(scenario.arms) == 1 else 1  # arms side by side keep workers busy by themselves
+
+    async def told(arm: ArmConfig) -> Answer:
+        found = await answering(Search(scenario, arm, sweep, most, wide), deep=deep)
+        fleet = found.search.kinds.text(found.best.counts) if found.best else "no fleet"
+        notes.append(f"{arm.name}: {fleet}")
+        shown.note("; ".join(notes))
+        return found
+
+    with progress.show(f"plan {scenario.name}", 0, "cells", quiet) as shown:
+        sweep.shared = shown
+        answers = conduct([told(arm) for arm in scenario.arms], sweep)
     sweep.shared = None
     return answers

@@ -1,13 +1,14 @@
 """The search itself: bracket, bisect, then check the neighbours on every replicate.
 
 Feasibility grows with the fleet only nearly: scouting finds where to look, and all replicates
-decide. Every fleet that was tried is kept.
+decide. Every fleet that was tried is kept. All methods are steps of a search (``conduct``).
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from scenarios.plan.conduct import Ask
 from scenarios.plan.fleets import Counts, Kinds, equip, need_slos
 from scenarios.plan.mixes import Columns
 from scenarios.schema import ArmConfig, Scenario
@@ -59,7 +60,8 @@ class Search:
     wide: int = 2
     scouted: dict[Counts, Tried] = field(default_factory=dict)
     tried: dict[Counts, Tried] = field(default_factory=dict)
-    failed: set[Counts] = field(default_factory=set)
+    failed: dict[Counts, Tried] = field(default_factory=dict)
+    """Fleets that do not hold, on the replicates up to the first that broke."""
     kinds: Kinds = field(init=False)
     scout_scenario: Scenario = field(init=False)
 
@@ -71,95 +73,113 @@ class Search:
             trace = self.scenario.trace.model_copy(update={"limit": _scout_limit(self.scenario)})
             self.scout_scenario = self.scenario.model_copy(update={"trace": trace})
 
-    def scout(self, fleets: Sequence[Counts]) -> list[Tried]:
+    async def scout(self, fleets: Sequence[Counts]) -> list[Tried]:
         """Return the figures of *fleets* on the part of the first replicate that scouting sees."""
         missing = [c for c in dict.fromkeys(fleets) if c not in self.scouted]
         trials = [Trial(self.scout_scenario, counts) for counts in missing]
-        found = evaluate(trials, self.arm, 1, self.sweep)
+        found = await evaluate(trials, self.arm, 1)
         self.scouted |= {tried.counts: tried for tried in found}
         return [self.scouted[counts] for counts in fleets]
 
-    def full(self, counts: Counts) -> Tried:
+    async def full(self, counts: Counts) -> Tried:
         """Return a fleet's figures on every replicate in full."""
         if counts not in self.tried:
             trial = Trial(self.scenario, counts)
-            found = evaluate([trial], self.arm, self.scenario.replicates, self.sweep)
-            self.tried[counts] = found[0]
+            self.tried[counts] = (await evaluate([trial], self.arm, self.scenario.replicates))[0]
         return self.tried[counts]
 
-    def holds(self, counts: Counts) -> bool:
-        """Whether a fleet holds on every replicate in full; the first that fails ends the check."""
-        if counts not in self.tried and counts not in self.failed:
-            for first in range(0, self.scenario.replicates, self.wide):
-                part = range(first, min(first + self.wide, self.scenario.replicates))
-                trial = Trial(self.scenario, counts)
-                if not evaluate([trial], self.arm, len(part), self.sweep, first)[0].feasible:
-                    self.failed.add(counts)
-                    break
-        return counts not in self.failed and self.full(counts).feasible
+    async def judged(self, counts: Counts) -> Tried:
+        """Return a fleet's figures on every replicate, or up to the first that breaks an SLO.
 
-    def smallest(self, fleet: "Fleets") -> Tried | None:
+        One replicate that breaks is enough to know that a fleet does not hold.
+        """
+        if counts in self.tried or counts in self.failed:
+            return self.tried.get(counts) or self.failed[counts]
+        count = self.scenario.replicates
+        found = Tried(counts, (), ())
+        for first in range(0, count, self.wide):
+            trial, part = Trial(self.scenario, counts), min(self.wide, count - first)
+            more = (await evaluate([trial], self.arm, part, first))[0]
+            found = Tried(counts, found.figures + more.figures, found.held + more.held)
+            if not more.feasible:
+                break
+        kept = self.tried if len(found.held) == count else self.failed
+        kept[counts] = found
+        return found
+
+    async def holds(self, counts: Counts) -> bool:
+        """Whether a fleet holds on every replicate in full."""
+        return (await self.judged(counts)).feasible
+
+    async def smallest(self, fleet: "Fleets") -> Tried | None:
         """Return the smallest feasible fleet of a family, checked on all replicates, or None.
 
         The one below fails on one of them at least.
         """
-        guess = self.bisect(fleet)
+        guess = await self.bisect(fleet)
         down = 1
         if guess is None:  # scouting may be too strict: the largest fleet has the last word
             guess, down = fleet.most, max(1, fleet.most // 2)
         bad, up = 0, 1
-        while not self.holds(fleet(guess)):
+        while not await self.holds(fleet(guess)):
             if guess == fleet.most:
                 return None
             bad, guess, up = guess, min(guess + up, fleet.most), 2 * up
         while guess - bad > 1:
             below = (bad + guess) // 2 if bad else max(1, guess - down)
-            if self.holds(fleet(below)):
+            if await self.holds(fleet(below)):
                 guess, down = below, 2 * down
             else:
                 bad = below
-        return self.full(fleet(guess))
+        return await self.full(fleet(guess))
 
-    def bisect(self, fleet: "Fleets") -> int | None:
+    async def bisect(self, fleet: "Fleets") -> int | None:
         """Return the smallest size that scouting finds feasible, *wide* sizes at a time."""
         low, high = 0, 0
         size = min(max(fleet.first, 1), fleet.most)
         while not high:
             probes = sorted({min(size * 2**k, fleet.most) for k in range(self.wide)})
-            for probe, tried in zip(probes, self.scout([fleet(n) for n in probes]), strict=True):
-                if tried.feasible:
-                    high = probe
-                    break
-                low = probe
+            low, high = await self._narrowed(fleet, probes, low, high)
             if not high and low == fleet.most:
                 return None
             size = 2 * low
         while high - low > 1:
             steps = min(self.wide, high - low - 1)
             probes = [low + (high - low) * k // (steps + 1) for k in range(1, steps + 1)]
-            probes = sorted({max(n, low + 1) for n in probes})
-            for probe, tried in zip(probes, self.scout([fleet(n) for n in probes]), strict=True):
-                if tried.feasible:
-                    high = probe
-                    break
-                low = probe
+            low, high = await self._narrowed(fleet, [max(n, low + 1) for n in probes], low, high)
         return high
 
-    def cheapest(self, alone: Sequence[int | None], known: Tried | None) -> "Mix":
+    async def _narrowed(
+        self, fleet: "Fleets", probes: Sequence[int], low: int, high: int
+    ) -> tuple[int, int]:
+        """Return the largest size seen to fail and the smallest above it seen to hold."""
+        probes = sorted(set(probes))
+        tried = await self.scout([fleet(size) for size in probes])
+        for size, found in zip(probes, tried, strict=True):
+            if found.feasible:
+                return low, size
+            low = size
+        return low, high
+
+    async def cheapest(self, alone: Sequence[int | None], known: Tried | None) -> "Mix":
         """Return the cheapest feasible mix of kinds, given the smallest fleet of each kind alone.
 
         *known* is a fleet that holds already. Of a kind that holds alone little more than that is
         taken; of one that does not, what costs less than *known*, or, where nothing is known to
         hold, what the scenario has.
         """
+
+        async def look(fleets: Sequence[Counts]) -> list[bool]:
+            return [tried.feasible for tried in await self.scout(fleets)]
+
         sizes = [size if size is not None else math.inf for size in alone]
         columns = Columns(
-            self.kinds, sizes.index(min(sizes)), self.most, self._bounds(alone, known),
-            lambda fleets: [tried.feasible for tried in self.scout(fleets)],
+            self.kinds, sizes.index(min(sizes)), self.most, self._bounds(alone, known), look,
             self.holds, self.wide,
         )  # fmt: skip
-        best = columns.search(None if known is None else known.counts)
-        return Mix(None if best is None else self.full(best), columns.looked, columns.cut)
+        best = await columns.search(None if known is None else known.counts)
+        found = None if best is None else await self.full(best)
+        return Mix(found, columns.looked, columns.cut)
 
     def _bounds(self, alone: Sequence[int | None], known: Tried | None) -> list[int]:
         bounds = []
@@ -220,15 +240,15 @@ class Trial:
     faults: tuple[FaultConfig, ...] | None = None
 
 
-def evaluate(
-    trials: Sequence[Trial], arm: ArmConfig, replicates: int, sweep: Sweep, first: int = 0
+async def evaluate(
+    trials: Sequence[Trial], arm: ArmConfig, replicates: int, first: int = 0
 ) -> list[Tried]:
     """Run all *trials* at once, each on *replicates* replicates from *first* on, and judge them."""
     cells = []
     for trial in trials:
         equipped = equip(trial.scenario, arm, trial.counts, trial.faults)
         cells += [SweepCell(equipped, arm.name, first + r) for r in range(replicates)]
-    outcomes = sweep.run(cells, f"plan {arm.name}")
+    outcomes = await Ask(cells)
     found = []
     for number, trial in enumerate(trials):
         part = outcomes[number * replicates : (number + 1) * replicates]

@@ -67,12 +67,14 @@ def beside(found: Answer) -> Iterator[str]:
             f"One replica more, {kinds.text(found.above.counts)}, does not hold in every replicate "
             f"({verdict(found, found.above)}): near its border feasibility is no step."
         )
-    if found.headroom is not None:
-        more = " or more" if found.headroom_open else ""
-        yield f"Headroom: up to x {found.headroom:.2f}{more} of this load, as far as scouting sees."
-    for name, tried in found.n_minus_1.items():
-        yield f"N-1, one {name} lost: {verdict(found, tried)}."
-    for label, counts in found.calibration.items():
+    if (headroom := found.around.headroom) is not None:
+        more = " or more" if found.around.headroom_open else ""
+        yield f"Headroom: up to x {headroom:.2f}{more} of this load, as far as scouting sees."
+    for name, tried in found.around.n_minus_1.items():
+        part = len(tried.held) < found.search.scenario.replicates
+        seen = f", in replicate {len(tried.held)}, the first that breaks" if part else ""
+        yield f"N-1, one {name} lost: {verdict(found, tried)}{seen}."
+    for label, counts in found.around.calibration.items():
         fleet = kinds.text(counts) if counts else "no fleet within bounds"
         yield f"If iterations are {100 * found.error:.0f} % {label} than modelled: {fleet}."
 

@@ -10,6 +10,7 @@ from dispatch.errors import InputError
 from dispatch.hardware.calibration import Calibration, Fit
 from scenarios.load import load
 from scenarios.plan.answer import answer, as_dict
+from scenarios.plan.conduct import conduct
 from scenarios.plan.fleets import Kinds, equip, scaled
 from scenarios.plan.report import document
 from scenarios.plan.run import chosen
@@ -82,7 +83,7 @@ def test_the_cheapest_mix_is_that_of_the_full_grid(search: Search, sweep: Sweep)
         for counts in itertools.product(range(most + 1), repeat=2)
         if any(counts) and search.kinds.cost(counts) <= search.kinds.cost(found.counts)
     ]
-    tried = evaluate(trials, search.arm, search.scenario.replicates, sweep)
+    tried = conduct([evaluate(trials, search.arm, search.scenario.replicates)], sweep)[0]
     feasible = [search.kinds.cost(t.counts) for t in tried if t.feasible]
     assert min(feasible) == search.kinds.cost(found.counts)
 
@@ -99,7 +100,8 @@ def test_an_slo_that_no_fleet_holds_names_what_binds(sweep: Sweep, tmp_path: Pat
     assert found.binding[0].key == "tpot_p99_s"
     assert "nearest feasible point is tpot_p99_s <=" in sentence(found)
     relaxed = scenario.model_copy(update={"slo": SloConfig(tpot_p99_s=found.binding[0].value)})
-    assert Search(relaxed, relaxed.arms[0], sweep, most=4).full(found.largest.counts).feasible  # type: ignore[union-attr]
+    again = Search(relaxed, relaxed.arms[0], sweep, most=4)
+    assert conduct([again.full(found.largest.counts)], sweep)[0].feasible  # type: ignore[union-attr]
 
 
 def test_where_failures_bind_the_nearest_point_is_a_share_of_the_load(
@@ -122,9 +124,9 @@ def test_too_few_requests_for_a_p99_are_told(sweep: Sweep, tmp_path: Path) -> No
 
 def test_a_plan_in_depth_is_written_the_same_twice(search: Search, tmp_path: Path) -> None:
     found = answer(search)
-    assert found.headroom is not None
-    assert found.n_minus_1
-    assert set(found.calibration) == {"slower", "faster"}
+    assert found.around.headroom is not None
+    assert found.around.n_minus_1
+    assert set(found.around.calibration) == {"slower", "faster"}
     assert found.error > 0
     said_beside = " ".join(beside(found))
     for word in ("Holds in", "One replica fewer", "Headroom", "N-1", "slower", "faster"):

@@ -135,3 +135,33 @@ def test_other_calibrations_of_the_users_own_are_other_cells(
     monkeypatch.undo()
     code.cache_clear()
     assert len(set(names)) == 3
+
+
+def test_two_cells_of_the_same_content_are_one_run(tmp_path: Path) -> None:
+    cells = cells_of(load(small(tmp_path)))[:1]
+    with sweep(tmp_path) as runner:
+        one, other = runner.run([*cells, *cells])
+    assert runner.ran == 1
+    assert json.dumps(dict(one.figures)) == json.dumps(dict(other.figures))
+
+
+def test_a_cache_that_takes_nothing_costs_the_cache_and_not_the_sweep(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cache").write_text("a file where a folder should be")
+    with sweep(tmp_path) as runner:
+        outcomes = runner.run(cells_of(load(small(tmp_path))))
+    assert all(outcome.figures for outcome in outcomes)
+    said = capsys.readouterr().err
+    assert said.count("not kept") == 1
+
+
+def test_cells_that_are_added_while_others_run_are_run_too(tmp_path: Path) -> None:
+    cells = cells_of(load(small(tmp_path)))
+    growing = cells[:1]
+    with Sweep(2, store=Store(tmp_path / "cache"), quiet=True) as runner:
+        for place, outcome in runner.as_completed(growing):
+            assert outcome.cell is growing[place]
+            if place == 0:
+                growing += cells[1:]
+    assert runner.ran == len(cells)
