@@ -26,6 +26,7 @@ from dispatch.policy import Policy
 from dispatch.request import Request
 
 ROUNDS = 5
+FEW_ROUNDS = 3  # where many policies are measured, the building of rounds would take most time
 INTERVAL_S = 0.05  # between two telemetry samples
 RATE = 2000.0  # decisions per simulated second
 GPUS = ("H100-80G", "H100-80G", "H100-80G", "A100-80G")
@@ -45,6 +46,7 @@ class Row:
     decisions: int
     peak_bytes: int
     kept_blocks: float
+    rounds: int
 
 
 @cache
@@ -166,20 +168,22 @@ def _filled(name: str, count: int, mixed: bool = False) -> tuple[Stream, int]:
     return stream, len(warm)
 
 
-def measure(name: str, count: int, seconds: float, mixed: bool = False) -> Row:
-    """Return the row of policy *name* over *count* devices, in about *seconds*."""
-    stream, _ = _filled(name, count, mixed)
-    probe = requests(stream.limit + 100)[stream.limit + 50 :]
+def measure(
+    name: str, count: int, seconds: float, mixed: bool = False, rounds: int = ROUNDS
+) -> Row:
+    """Return the row of policy *name* over *count* devices, in about *seconds* of decisions."""
+    stream, first = _filled(name, count, mixed)
+    probe = requests(first + 50)[first:]
     each = statistics.median(stream.decide(r) for r in probe) / 1e9
-    decisions = int(min(max(seconds / ROUNDS / max(each, 1e-9), 200), 5000))
-    rounds = []
+    decisions = int(min(max(seconds / rounds / max(each, 1e-9), 200), 5000))
+    taken = []
     floors = []
-    for _ in range(ROUNDS):
-        rounds.append(_round(name, count, decisions, mixed))
+    for _ in range(rounds):
+        taken.append(_round(name, count, decisions, mixed))
         floors.append(floor_us(count))
-    peak, kept = allocations(name, count, mixed=mixed)
-    best = np.min(rounds, axis=0) / 1e3
-    raw = np.concatenate(rounds) / 1e3
+    peak, kept = _allocated(stream, first + len(probe))
+    best = np.min(taken, axis=0) / 1e3
+    raw = np.concatenate(taken) / 1e3
     return Row(
         policy=name,
         devices=count,
@@ -191,6 +195,7 @@ def measure(name: str, count: int, seconds: float, mixed: bool = False) -> Row:
         decisions=decisions,
         peak_bytes=peak,
         kept_blocks=kept,
+        rounds=rounds,
     )
 
 
@@ -214,11 +219,13 @@ def floor_us(count: int) -> float:
     return statistics.median(times) / 1e3
 
 
-def allocations(
-    name: str, count: int, decisions: int = 100, mixed: bool = False
-) -> tuple[int, float]:
+def allocations(name: str, count: int, mixed: bool = False) -> tuple[int, float]:
     """Return the most bytes allocated within one decision, and the blocks kept per decision."""
-    stream, first = _filled(name, count, mixed)
+    return _allocated(*_filled(name, count, mixed))
+
+
+def _allocated(stream: Stream, first: int, decisions: int = 100) -> tuple[int, float]:
+    """Do :func:`allocations` on a filled stream; *first* is the id of its next request."""
     todo = requests(first + 2 * decisions)[first:]
     peaks = []
     tracemalloc.start()

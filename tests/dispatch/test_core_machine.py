@@ -123,18 +123,30 @@ class CoreMachine(RuleBasedStateMachine):
         call = door.started if what == "s" else door.first_token
         assert call(request_id) == flying
 
-    @rule(i=st.integers(0, 3), free=BYTES, share=st.floats(0, 1.1), age=st.floats(-1, 3))
-    def memory(self, i: int, free: float, share: float, age: float) -> None:
+    @rule(
+        i=st.integers(0, 3),
+        free=BYTES,
+        share=st.floats(0, 1.1),
+        age=st.floats(-1, 3),
+        wake=st.booleans(),
+    )
+    def memory(self, i: int, free: float, share: float, age: float, wake: bool) -> None:
         good = 0 <= free < math.inf and free * share <= free
         room = self.graph.room[i]
         if not self.graph.observe_memory(i, free, free * share, self.now - age):
             assert self.graph.room[i] == room
         else:
             assert good
+        if wake:
+            self.wake()
 
     @rule(i=st.integers(0, 3), usage=BYTES.map(lambda b: b / (40 * GIB)), free=st.floats(0, 1e5))
     def kv(self, i: int, usage: float, free: float) -> None:
-        self.graph.observe_kv(i, usage, free, self.now)
+        kv = self.graph.signals["kv"]
+        before = [float(column[i]) for column in kv.values]
+        taken = self.graph.observe_kv(i, usage, free, self.now)
+        assert not taken or 0 <= usage <= 1
+        assert taken or str(before) == str([float(column[i]) for column in kv.values])
         self.graph.observe_queue(i, free / 1e4, free / 1e3, self.now)
 
     @rule(i=st.integers(0, 3), up=st.booleans())
@@ -157,7 +169,19 @@ class CoreMachine(RuleBasedStateMachine):
         self.now += step
         for door in self.doors:
             door.expire(self.now)
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake all; then no request at the head of its line would fit anywhere that it may go."""
+        for door in self.doors:
             door.wake()
+        for (at, model), line in self.waiting.items():
+            if not line or self.doors[at].policy.name not in ("topology", "topology_free"):
+                continue
+            request = self.doors[at].held[line[0]]
+            for i in self.graph.eligible(model, "").devices:
+                need = self.graph.devices[i].need_bytes(request)
+                assert i in request.tried or self.graph.room[i] < need, "held beside room"
 
     @invariant()
     def every_request_is_accounted_for_once(self) -> None:
