@@ -57,6 +57,22 @@ class Built:
         return len(re.findall(found, self.ptx))
 
     @property
+    def dependent_steps(self) -> int:
+        """Waits for, and releases of, a launch that depends on another."""
+        return len(re.findall(r"griddepcontrol\.(?:wait|launch_dependents)", self.ptx))
+
+    @property
+    def early_reads(self) -> int:
+        """Loads before the wait for the launch before: their data may not be there yet."""
+        before, waits, _ = self.ptx.partition("griddepcontrol.wait")
+        return len(re.findall(r"\bld\.global|\bcp\.async\.c[ag]", before)) if waits else 0
+
+    @property
+    def warmed(self) -> int:
+        """Instructions that ask for lines in L2."""
+        return self.ptx.count("prefetch.global.L2")
+
+    @property
     def uncached_reads(self) -> int:
         """Loads through the read-only path, which no acquire reaches."""
         return len(re.findall(r"ld\.global\.\S*nc", self.ptx))
@@ -77,7 +93,8 @@ def build(
     names = {"w": POINTERS[dtype], "s": POINTERS[scratch]}
     signature = {name: names.get(kind, kind) for name, kind in _ARGUMENTS}
     fixed = constants(spec, tiling, page_tokens, prompt)
-    fixed |= {"LO": phases[0], "HI": phases[1]}
+    dependent = tiling.dependent and phases[1] - phases[0] == 1 and capability >= 90
+    fixed |= {"LO": phases[0], "HI": phases[1], "WARM": tiling.warm, "DEPENDENT": dependent}
     order = block_kernel.arg_names
     attributes = {
         (order.index(name),): [["tt.divisibility", 16]]
@@ -88,7 +105,7 @@ def build(
     source = ASTSource(block_kernel, {n: signature[n] for n in order}, places, attributes)
     options = {
         "num_warps": tiling.warps, "num_stages": tiling.stages, "enable_fp_fusion": True,
-        "launch_cooperative_grid": phases[1] - phases[0] > 1,
+        "launch_cooperative_grid": phases[1] - phases[0] > 1, "launch_pdl": dependent,
     }  # fmt: skip
     done = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     return _read(done, f"sm_{capability}", (phases[0], phases[1]))

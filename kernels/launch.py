@@ -199,6 +199,11 @@ def require_capability(device: torch.device) -> None:
         )  # fmt: skip
 
 
+def can_depend(device: torch.device) -> bool:
+    """Return whether launches on *device* may start before the one before has ended: 9.0 on."""
+    return device.type == "cuda" and bool(torch.cuda.get_device_capability(device) >= (9, 0))
+
+
 def run(
     spec: BlockSpec, weights: Weights, rope: Tensor | None, x: Tensor, cache: Cache, batch: Batch,
     space: Workspace, tiling: Tiling, shape: Shape, grid: int, out: Tensor | None = None,
@@ -223,14 +228,16 @@ def run(
     if x.shape[0] == 0:
         return out
     given = arguments(spec, weights, rope, x, cache, batch, space, out)
+    dependent = tiling.dependent and shape != "mega" and can_depend(x.device)
     fixed = constants(spec, tiling, cache.page_tokens, shape == "prefill")
+    fixed |= {"WARM": tiling.warm and x.device.type == "cuda", "DEPENDENT": dependent}
     launches = phases or ([(0, 5)] if shape == "mega" else [(i, i + 1) for i in range(5)])
     work = tasks(spec, tiling, x.shape[0], len(batch.tile_first), shape == "prefill")
     for low, high in launches:
         block_kernel[(min(grid, max(work[low:high])),)](
             *given, **fixed, LO=low, HI=high, num_warps=tiling.warps,
             num_stages=tiling.stages, launch_cooperative_grid=high - low > 1,
-            enable_fp_fusion=True,
+            launch_pdl=dependent, enable_fp_fusion=True,
         )  # fmt: skip
     return out
 
@@ -271,7 +278,7 @@ def arguments(
 
 
 def constants(spec: BlockSpec, tiling: Tiling, page_tokens: int, prompt: bool) -> dict[str, Any]:
-    """Return the kernel's compile-time arguments but LO and HI."""
+    """Return the kernel's compile-time arguments but LO, HI and what is for a GPU alone."""
     return {
         "D": spec.hidden, "H": spec.heads, "KV": spec.kv_heads, "HD": spec.head_dim,
         "HP": padded(spec.head_dim), "F": spec.ffn, "NORM": 1 if spec.norm == "rms" else 2,

@@ -98,6 +98,25 @@ def add_bias(total, bias, w_rows, w_ok, BIAS: tl.constexpr):
 
 
 @triton.jit
+def qkv_rows(
+    tile, H: tl.constexpr, KV: tl.constexpr, HD: tl.constexpr, BN: tl.constexpr
+):  # fmt: skip
+    """Return the rows of QKV weights of one *tile* of outputs and which exist: rotary pairs."""
+    HALF: tl.constexpr = HD // 2
+    j = tile * BN + tl.arange(0, BN)
+    pair = j // 2
+    return (pair // HALF) * HD + pair % HALF + (j % 2) * HALF, pair < (H + 2 * KV) * HALF
+
+
+@triton.jit
+def up_rows(tile, F: tl.constexpr, GATED: tl.constexpr, BN: tl.constexpr):
+    """Return the rows of FFN up weights of one *tile* and which exist: gate and up in turn."""
+    j = tile * BN + tl.arange(0, BN)
+    unit = j // 2 if GATED else j
+    return (j % 2) * F + unit if GATED else unit, unit < F
+
+
+@triton.jit
 def qkv(
     x, pos, seq, T, gain, shift, w, bias, rope, q, k, v, k_table, v_table, table_stride,
     page_stride, token_stride, head_stride, eps, CONTEXT,
@@ -114,10 +133,7 @@ def qkv(
         at = tl.load(pos + rows, mask=rows < T, other=-1)
         ok = at >= 0
         mean, scale = row_statistics(x, rows, ok, eps, D, NORM, BM, BK)
-        j = (task // tiles) * BN + tl.arange(0, BN)
-        pair = j // 2
-        w_rows = (pair // HALF) * HD + pair % HALF + (j % 2) * HALF
-        w_ok = pair < PAIRS
+        w_rows, w_ok = qkv_rows(task // tiles, H, KV, HD, BN)
         total = product(x, rows, ok, mean, scale, gain, shift, w, w_rows, w_ok, D, NORM, BM, BN, BK)
         total = add_bias(total, bias, w_rows, w_ok, BIAS)
         a, b = tl.split(tl.reshape(total, [BM, BN // 2, 2]))
@@ -184,10 +200,7 @@ def up(
         rows = (task % tiles) * BM + tl.arange(0, BM)
         ok = tl.load(pos + rows, mask=rows < T, other=-1) >= 0
         mean, scale = row_statistics(x, rows, ok, eps, D, NORM, BM, BK)
-        j = (task // tiles) * BN + tl.arange(0, BN)
-        unit = j // 2 if GATED else j
-        w_rows = (j % 2) * F + unit if GATED else unit
-        w_ok = unit < F
+        w_rows, w_ok = up_rows(task // tiles, F, GATED, BN)
         total = product(x, rows, ok, mean, scale, gain, shift, w, w_rows, w_ok, D, NORM, BM, BN, BK)
         total = add_bias(total, bias, w_rows, w_ok, BIAS)
         if GATED:

@@ -84,7 +84,11 @@ def spec_of(model: Model, eps: float = 1e-5) -> BlockSpec:
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """Sizes of tiles and how often a context may be split; warps and stages of the launch."""
+    """Sizes of tiles and how often a context may be split; warps and stages of the launch.
+
+    ``warm`` and ``dependent`` are for a GPU alone and change no number: weights asked for in L2
+    before a barrier, and five launches of which each may start before the last has ended (9.0 on).
+    """
 
     bm: int = 16  # rows of a projection
     bn: int = 32  # rows of weights
@@ -95,6 +99,8 @@ class Tiling:
     least: int = 256  # tokens of the smallest split
     warps: int = 4
     stages: int = 3
+    warm: bool = False
+    dependent: bool = False
 
     def split_tokens(self, length: int) -> int:
         """Return the tokens of one split of a context of *length*, by that length alone."""
