@@ -190,9 +190,12 @@ class Faults:
         self._until(strike, end)
 
     def _memory_leak(self, strike: Strike) -> None:
-        """*factor* GB a minute go, step by step; all comes back when the process is restarted."""
+        """*factor* GB a minute go, step by step; all comes back when the process is restarted.
+
+        One GPU leaks: a replica of several can use as many times what the least of them has left.
+        """
         replica, env = self._target(strike), self.world.env
-        step = strike.config.factor * 1e9 / 60.0 * _LEAK_STEP_S
+        step = strike.config.factor * 1e9 / 60.0 * _LEAK_STEP_S * replica.kind.pool.tp
 
         def leak(_: None) -> None:
             if env.ns >= strike.end_ns:

@@ -13,7 +13,14 @@ from arms import arm, run, trace
 from dispatch.config import PolicyConfig, WaitConfig
 from dispatch.errors import InputError
 from dispatch.outcomes import Outcome, RootCause
-from sim.config import DoorConfig, FaultConfig, PoolConfig, SignalConfig, TelemetryConfig
+from sim.config import (
+    DoorConfig,
+    FaultConfig,
+    ModelConfig,
+    PoolConfig,
+    SignalConfig,
+    TelemetryConfig,
+)
 
 LEAST = PolicyConfig(name="least_requests")
 TOPOLOGY = PolicyConfig(name="topology")
@@ -80,6 +87,56 @@ def test_capacity_comes_from_the_memory_that_is_left_and_not_from_the_kind_of_gp
     facts = run(trace([0.0]), arm(pools=pools))[0]
     less = run(trace([0.0]), arm(pools=pools, engine={"memory_utilization_ratio": 0.5}))[0]
     assert less.devices[0]["capacity_tokens"] < 0.55 * facts.devices[0]["capacity_tokens"]
+
+
+def test_peaks_that_do_not_fit_together_run_as_many_at_once_as_do_and_the_others_queue():
+    """Five requests that peak at 5 of 16 parts of the memory each: three at once."""
+    engine = {"kv": "contiguous", "admission": "guarded", "preemption": "none",
+              "memory_utilization_ratio": 0.5}  # fmt: skip
+    tokens = run(trace([0.0]), arm(count=1, engine=engine))[0].devices[0]["capacity_tokens"]
+    limits = np.full(5, 5 * tokens // 16 - 20_000, np.int32)
+    offered = trace(np.zeros(5), 20_000, 300, max_tokens=limits)
+    patient = WaitConfig(deadline_s=1e4)
+    setup = arm(count=1, engine=engine, wait=patient, policy=LEAST, device_window_s=0.2)
+    facts, rows, _, devices = run(offered, setup)
+    assert facts.outcomes["finished"] == 5
+    assert devices["running"].max() == 3
+    assert (rows["started_s"] >= rows["end_s"].min()).sum() == 2
+    died = arm(count=1, engine={**engine, "admission": "optimistic"}, wait=patient, policy=LEAST)
+    assert run(offered, died)[0].outcomes["oom"] == 2
+
+
+def test_a_group_of_unlike_gpus_holds_as_many_times_what_the_least_of_them_has_left():
+    """One GPU of two loses memory: what would fit in the sum of both does not fit on each."""
+    engine = {"kv": "contiguous", "admission": "optimistic", "preemption": "none"}
+    pools = [PoolConfig(name="pair", gpu="H100-80G", count=1, tp=2)]
+    leak = FaultConfig(kind="memory_leak", at_s=0.0, duration_s=60.0, factor=60.0)
+    offered = trace([0.5, 36.5], 1000, 10, max_tokens=np.full(2, 119_000, np.int32))
+    setup = arm(pools=pools, engine=engine, faults=(leak,), policy=LEAST)
+    big = {"model": ModelConfig(name="llama-3.1-70b", precision="fp8")}
+    _, rows, _, devices = run(offered, setup.model_copy(update=big))
+    assert list(rows.sort_values("request")["outcome"]) == [Outcome.finished, Outcome.oom]
+    table = devices.sort_values("time_s")
+    free = table["free_bytes"].to_numpy()
+    need = 120_000 * 163_840  # of keys and values: 80 layers, 8 heads of 128, one byte each
+    lost = free[5] - free[36]
+    assert free[36] < need < free[36] + lost / 2  # enough in all, had it been one memory
+
+
+@pytest.mark.parametrize(("start", "peak"), [("same", 16), ("random", 6)])
+def test_round_robin_of_many_workers_peaks_on_one_replica_until_every_worker_has_been_round(
+    start, peak
+):
+    """16 states over 10 replicas: all first requests meet; after 160 the skew is gone."""
+    policy = PolicyConfig(name="static_weights", params={"workers": 16, "start": start})
+    _, rows, _, _ = run(trace(np.arange(160) * 0.01), arm(count=10, policy=policy))
+    devices = rows.sort_values("request")["device"].to_numpy()
+    first = np.bincount(devices[:16], minlength=10)
+    assert first.max() == peak if start == "same" else first.max() <= peak
+    if start == "same":
+        assert (devices[:16] == 0).all()
+        assert (devices[16:32] == 1).all()
+    assert list(np.bincount(devices, minlength=10)) == [16] * 10
 
 
 def test_a_request_that_waits_while_all_is_full_is_placed_when_room_comes_in_order():
