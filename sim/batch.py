@@ -41,10 +41,10 @@ class Batch:
 
     # Slots: beyond 30 attributes Python looks methods and values up the slow way.
     __slots__ = (
-        "aborts", "by_priority", "chunked", "chunks", "decoding", "ends", "env", "growth", "host",
-        "iteration", "kv", "max_seqs", "max_tokens", "optimistic", "orders", "pages", "partial",
-        "preemptions", "prefix", "recompute", "rel_sum", "running", "segments", "waiting",
-        "waiting_count", "workspace",
+        "aborts", "by_priority", "chunked", "chunks", "decoding", "ends", "env", "growth",
+        "host", "iteration", "kv", "max_seqs", "max_tokens", "optimistic", "orders",
+        "pages", "parked", "partial", "preemptions", "prefix", "recompute", "rel_sum",
+        "running", "segments", "waiting", "waiting_count", "workspace",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +63,7 @@ class Batch:
         self.waiting: list[tuple[int, int, Sequence]] = []
         self.waiting_count = 0
         self.running: dict[Sequence, None] = {}
+        self.parked: dict[Sequence, None] = {}  # ended, but somebody still reads their memory
         self.partial: Sequence | None = None
         self.orders = 0
         self.iteration = 0  # decode iterations so far
@@ -124,7 +125,12 @@ class Batch:
         if sequence.emitted == 1 and sequence.owner is not None:
             self.host.first_token(sequence)
         if left == 0:
-            self._remove(sequence)
+            if sequence.keeps and sequence.owner is not None:
+                del self.running[sequence]
+                sequence.state = GONE
+                self.parked[sequence] = None
+            else:
+                self._remove(sequence)
             if sequence.owner is not None:
                 self.host.finished(sequence)
             return
@@ -194,7 +200,7 @@ class Batch:
 
     def _evict(self, sequence: Sequence) -> None:
         """Preempt *sequence* by recompute, or kill it where that is off or could not help."""
-        if not self.recompute or len(self.running) == 1:
+        if not self.recompute or (len(self.running) == 1 and not self.parked):
             self._remove(sequence)
             if sequence.owner is not None:
                 self.host.out_of_memory(self, sequence)
@@ -251,7 +257,7 @@ class Batch:
 
     def _starve(self, sequence: Sequence) -> bool:
         """The first in line does not fit: return whether it was killed for that."""
-        alone = not self.running and self.kv.grows
+        alone = not self.running and not self.parked and self.kv.grows
         if not self.optimistic and not alone:
             return False
         heappop(self.waiting)

@@ -69,7 +69,13 @@ class Ends:
         fault = kind == "fault" or (kind == "oom" and self.setup.engine.oom_kills == "process")
         if call.cause == NO_CAUSE:
             call.cause = cause
-        self.dispatcher.failed(call.row, fault=fault)
+        if self.handover is not None:
+            self.handover.stop(call)
+        if call.held:
+            call.held = False
+            self.dispatcher.cancelled(call.row)
+        else:
+            self.dispatcher.failed(call.row, fault=fault)
         if call.rule is not None and call.rule.may_retry(kind, call.attempts - 1, body_sent=True):
             self.again(call, now, 0)
             return
@@ -166,6 +172,8 @@ class Ends:
         self.causes[cause] += 1
         self.done += 1
         self._write(call, end_ns)
+        if self.handover is not None:
+            self.handover.stop(call)
         call.sequence = None  # no cycle is left behind for the garbage collector
         if self.progress is not None and self.done % 1024 == 0:
             self.progress(1024)

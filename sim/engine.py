@@ -79,6 +79,21 @@ class Engine(Batch):
             self.aborts.append(sequence)
             self.poke()
 
+    def let_go(self, sequence: Sequence) -> None:
+        """Free the memory of *sequence*, which has ended and was parked; it may be gone already."""
+        if sequence not in self.parked:
+            return
+        now = self.env.ns
+        if self.watch is not None:
+            self.watch.amid(now)
+        del self.parked[sequence]
+        if self.prefix is not None:
+            self.prefix.trim(sequence)
+        self.kv.drop(sequence, self.iteration)
+        if self.watch is not None:
+            self.watch.resume(now)
+        self.poke()
+
     def poke(self) -> None:
         """Look at everything again when the iteration under way ends."""
         now = self.env.ns
@@ -99,15 +114,16 @@ class Engine(Batch):
         return None
 
     def crash(self) -> list[Sequence]:
-        """Drop everything at once; return what was running, then what waited, in order."""
+        """Drop everything at once; return what ran, what was parked and what waited, in order."""
         now = self.env.ns
         if self.watch is not None:
             self.watch.before(now)
-        lost = [s for s in self.running if s.owner is not None]
+        lost = [s for s in (*self.running, *self.parked) if s.owner is not None]
         lost += [s for _, _, s in sorted(self.waiting) if s.state != GONE]
         for sequence in (*self.running, *lost):
             sequence.state = GONE
         self.running.clear()
+        self.parked.clear()
         self.waiting.clear()
         self.ends.clear()
         self.aborts.clear()

@@ -1,8 +1,8 @@
 """Prefill on one replica, decode on another: the KV cache of a prompt moves between them.
 
 The dispatcher places a request twice: for its prefill, and at its first token for its decode, with
-that replica's room reserved while the bytes are under way. The prefill replica gives its KV memory
-back when the copy begins (it goes from a staging buffer).
+that replica's room reserved while the bytes are under way. The prefill replica holds the prompt's
+KV memory until the copy has ended; one that dies before takes the copy with it.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -11,6 +11,7 @@ from sim.call import IN_FLIGHT, Call
 from sim.sequence import Sequence
 
 if TYPE_CHECKING:
+    from sim.engine import Engine
     from sim.world import World
 
 PREFILL: Final = "prefill"
@@ -25,20 +26,25 @@ class Handover:
         self.kind = world.setup.transfer.link
         self.count = 0
         self.bytes = 0.0
+        self._parked: dict[int, tuple[Engine, Sequence]] = {}
+        """By request, what its prefill replica still holds for the copy."""
 
     def prefill(self, call: Call) -> Sequence:
         """Return what the prefill replica is to do: the prompt, and the first token."""
         request = call.request
-        return Sequence(
+        sequence = Sequence(
             call, request.prompt_tokens, 1, 1, request.priority, request.block_hashes,
             request.block_tokens,
         )  # fmt: skip
+        sequence.keeps = call.output > 1
+        return sequence
 
     def begin(self, call: Call) -> None:
         """The first token of *call* is out: find a replica to decode it."""
         call.handed = True
         if call.sequence is not None:
             call.preemptions += call.sequence.preemptions
+            self._parked[call.row] = self.world.engines[call.device], call.sequence
             call.sequence = None
         call.request.group = DECODE
         self.world.submit(call)
@@ -56,6 +62,7 @@ class Handover:
 
     def _landed(self, call: Call) -> None:
         call.transfer = None
+        self._let_go(call)
         if call.outcome is not IN_FLIGHT:
             return
         request = call.request
@@ -72,3 +79,11 @@ class Handover:
         if call.transfer is not None:
             self.world.links.network.stop(call.transfer)
             call.transfer = None
+        self._let_go(call)
+
+    def _let_go(self, call: Call) -> None:
+        """Have the prefill replica free what it holds for *call*, if it still does."""
+        held = self._parked.pop(call.row, None)
+        if held is not None:
+            engine, sequence = held
+            engine.let_go(sequence)

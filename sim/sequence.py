@@ -17,7 +17,7 @@ class Sequence:
     """
 
     __slots__ = (
-        "address", "block_tokens", "cached", "computed", "emitted", "finish_at", "hashes",
+        "address", "block_tokens", "cached", "computed", "emitted", "finish_at", "hashes", "keeps",
         "max_tokens", "order", "output", "owner", "preemptions", "priority", "prompt", "rel",
         "started_ns", "state", "target",
     )  # fmt: skip
@@ -42,5 +42,6 @@ class Sequence:
         self.rel = 0
         self.finish_at = 0
         self.address = -1
+        self.keeps = False  # its memory stays taken after its last token, until it is let go
         self.preemptions = 0
         self.started_ns = -1

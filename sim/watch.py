@@ -51,6 +51,15 @@ class Watch:
         if self._channels:
             self._note(now)
 
+    def amid(self, now: int) -> None:
+        """The memory is about to change at *now*, whatever iterations are under way."""
+        self._series.note(now, self.engine.kv_used_at(now))
+
+    def resume(self, now: int) -> None:
+        """The memory has changed at *now*, whatever iterations are under way."""
+        self.after(now)
+        self._series.kv = self.engine.kv_used_at(now)
+
     def queued(self, now: int) -> None:
         """Only the number of waiting requests has changed."""
         engine, series = self.engine, self._series

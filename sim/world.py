@@ -158,11 +158,12 @@ class World(Ends):
             self.refused(call, decision.reason)
             return
         call.handled_ns = now + nanoseconds(self.decision_s)
-        self.env.call_at(call.handled_ns, self._deliver_woken, (call, decision.device))
+        woken = (call, decision.device, request.attempt)
+        self.env.call_at(call.handled_ns, self._deliver_woken, woken)
 
-    def _deliver_woken(self, pair: tuple[Call, int]) -> None:
-        call, device = pair
-        if call.outcome is IN_FLIGHT:
+    def _deliver_woken(self, woken: tuple[Call, int, int]) -> None:
+        call, device, attempt = woken
+        if call.outcome is IN_FLIGHT and call.request.attempt == attempt:
             self.deliver(call, device)
 
     def _wake(self, _: Alarm) -> None:
@@ -275,6 +276,7 @@ class World(Ends):
         self.telemetry.note(replica.index, "health", "memory")
         for sequence in lost:
             if sequence.owner is not None:
+                sequence.owner.device = replica.index  # not that which its copy was to reach
                 self.failed(sequence.owner, "fault", cause)
 
     def bring_up(self, replica: Replica) -> None:
@@ -296,13 +298,13 @@ class World(Ends):
             return
         replica.leaked_bytes += size
         now = self.env.ns
-        engine.watch.before(now)
+        engine.watch.amid(now)
         if isinstance(engine.kv, ContiguousKv):
             room = engine.kv.leak(max(0.0, replica.leaked_bytes - replica.kind.slack_bytes))
         else:
             assert engine.segments is not None
             room = engine.segments.leak(replica.leaked_bytes, now)
-        engine.watch.after(now)
+        engine.watch.resume(now)
         self.telemetry.note(replica.index, "memory")
         if room or size <= 0:
             return
