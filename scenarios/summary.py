@@ -13,7 +13,7 @@ import numpy as np
 from dispatch.outcomes import Outcome, RootCause
 from reports import metrics
 from reports.intervals import nearest_rank, sample_floor
-from reports.tables import DeviceSeries, Requests
+from reports.tables import DeviceSeries, Requests, warmed_up
 from reports.utilisation import matrix, measures
 from scenarios.schema import SloConfig
 
@@ -52,12 +52,44 @@ class Collector:
         }
 
 
+class HopelessError(Exception):
+    """Too many requests have failed for any p99 to be finite, whatever follows."""
+
+
+class Hopeful(Collector):
+    """A collector that ends a run of *offered* requests once its p99 latencies must be infinite.
+
+    A failure is an infinite sample, and of n samples the p99 is the ceil(0.99 n)-th: more than
+    n / 100 failures make it infinite. Not all that is offered need become a sample; that only makes
+    n smaller, and so the figure infinite sooner.
+    """
+
+    def __init__(self, offered: int) -> None:
+        super().__init__()
+        self._allowed = offered // 100
+
+    def __call__(self, table: str, columns: Mapping[str, Any]) -> None:
+        """Take one chunk, or raise :class:`HopelessError`."""
+        super().__call__(table, columns)
+        if table == "requests":
+            fine = np.isin(columns["outcome"], (Outcome.finished, *_EXCUSED))
+            self._allowed -= int((~fine).sum())
+            if self._allowed < 0:
+                raise HopelessError
+
+
+def cut_short(offered: int) -> dict[str, float]:
+    """Return what is known of a cell that :class:`Hopeful` ended: no more than its p99s."""
+    infinite = {f"{name.removesuffix('_s')}_p99_s": math.inf for name in LATENCIES}
+    return {"offered": float(offered), "cut": 1.0, **infinite}
+
+
 def summarise(
-    rows: Collector, facts: Mapping[str, Any], slo: SloConfig, devices: int
+    rows: Collector, facts: Mapping[str, Any], slo: SloConfig, devices: int, warmup_s: float = 0.0
 ) -> dict[str, float]:
     """Return the figures of one cell; a percentile below its sample floor is NaN."""
-    columns = rows.table("requests")
-    cell = Requests("", 0, columns, {})
+    cell = warmed_up(Requests("", 0, rows.table("requests"), {}), warmup_s)
+    columns = cell.columns
     cell.servable = ~np.isin(columns["outcome"], _EXCUSED)
     servable = int(cell.servable.sum())
     figures: dict[str, float] = {"offered": float(len(cell)), "servable": float(servable)}
@@ -76,7 +108,7 @@ def summarise(
     figures["output_tokens"] = float(columns["output_tokens"][cell.finished].sum())
     figures["span_s"] = float(np.ptp(columns["arrival_s"])) if len(cell) else math.nan
     until_s = float(columns["arrival_s"].max()) if len(cell) else 0.0
-    figures |= _spread(rows.table("devices"), devices, until_s)
+    figures |= _spread(rows.table("devices"), devices, until_s, warmup_s)
     figures |= _facts(facts)
     return figures
 
@@ -116,12 +148,14 @@ def _causes(columns: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _spread(series: Mapping[str, Any], devices: int, until_s: float) -> dict[str, float]:
+def _spread(
+    series: Mapping[str, Any], devices: int, until_s: float, warmup_s: float
+) -> dict[str, float]:
     """Return the utilisation measures of the reports, prefixed ``busy_``."""
     found = DeviceSeries(*(series[name] for name in ("device", "time_s", "window_s", "busy_ratio")))
     if not len(found.device):
         return {}
-    busy, _ = matrix(found, devices, until_s)
+    busy, _ = matrix(found, devices, until_s, warmup_s)
     return {f"busy_{name}": float(value) for name, value in measures(busy).items()}
 
 

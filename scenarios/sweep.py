@@ -18,7 +18,7 @@ from scenarios.pool import Completed, Executor, Inline, Pool
 from scenarios.schema import ArmConfig, Scenario
 from scenarios.stop import terminable
 from scenarios.store import Store, key
-from scenarios.summary import Collector, summarise
+from scenarios.summary import Collector, Hopeful, HopelessError, cut_short, summarise
 from traces.trace import Trace
 
 
@@ -31,6 +31,8 @@ class SweepCell:
     replicate: int
     labels: Mapping[str, Any] = field(default_factory=dict)
     """Where the cell stands in its grid; no part of its content."""
+    brief: bool = False
+    """Only whether SLOs of p99 latency hold is asked: it may end once they certainly do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class _Order:
     arm: str
     replicate: int
     trace: str
+    brief: bool
 
 
 @dataclass(slots=True)
@@ -59,8 +62,13 @@ class _Work:
 
     orders: list[_Order] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+    whole: list[str] = field(default_factory=list)
+    """The key that each order's cell has where it is not brief."""
     places: dict[str, list[int]] = field(default_factory=dict)
     seen: int = 0
+
+
+_BRIEF_CHUNK = 256  # rows of a brief cell's journal between two looks at what failed
 
 
 class Summariser:
@@ -76,13 +84,18 @@ class Summariser:
         scenario = self._scenario(order.scenario)
         arm = next(arm for arm in scenario.arms if arm.name == order.arm)
         setup = arms.setup(scenario, arm)
-        rows = Collector()
-        journal = Journal(rows, order.arm, order.replicate)
+        trace = self._trace(order, scenario)
+        rows = Hopeful(len(trace)) if order.brief else Collector()
+        chunk_rows = _BRIEF_CHUNK if order.brief else 8192
+        journal = Journal(rows, order.arm, order.replicate, chunk_rows)
         seed = arms.seed(scenario, order.replicate)
-        facts = sim.replay(self._trace(order, scenario), setup, seed, journal, progress=progress)
+        try:
+            facts = sim.replay(trace, setup, seed, journal, progress=progress)
+        except HopelessError:
+            return cut_short(len(trace))
         journal.close()
         devices = sum(pool.count for pool in setup.fleet.pools)
-        return summarise(rows, facts.as_dict(), scenario.slo, devices)
+        return summarise(rows, facts.as_dict(), scenario.slo, devices, scenario.warmup_s)
 
     def _scenario(self, text: str) -> Scenario:
         if text not in self._scenarios:
@@ -169,6 +182,8 @@ class Sweep:
             self.ran += 1
             if done.failure is None:
                 self._keep(name, done.result)
+                if work.orders[done.index].brief and not done.result.get("cut"):
+                    self._keep(work.whole[done.index], done.result)  # it went to the end
             for place in work.places.pop(name):
                 text = "" if done.failure is None else done.failure.text
                 yield place, Outcome(cells[place], done.result or {}, text)
@@ -180,17 +195,20 @@ class Sweep:
             place, cell = work.seen, cells[work.seen]
             work.seen += 1
             trace, sha256 = self._trace(cell.scenario)
-            name = key(content(cell, sha256))
+            whole = key(content(cell, sha256))
+            name = f"{whole}-brief" if cell.brief else whole
+            known = self._store.get(whole) or (self._store.get(name) if cell.brief else None)
             if name in work.places:
                 work.places[name].append(place)
-            elif (known := self._store.get(name)) is not None:
+            elif known is not None:
                 self.reused += 1
                 yield place, Outcome(cell, known, cached=True)
             else:
                 work.places[name] = [place]
                 work.names.append(name)
+                work.whole.append(whole)
                 text = cell.scenario.model_dump_json()
-                work.orders.append(_Order(text, cell.arm, cell.replicate, trace))
+                work.orders.append(_Order(text, cell.arm, cell.replicate, trace, cell.brief))
 
     def _keep(self, name: str, figures: Mapping[str, float]) -> None:
         """Keep a finished cell; a folder that takes nothing costs the cache, not the sweep."""
@@ -244,6 +262,7 @@ def content(cell: SweepCell, trace_sha256: str) -> dict[str, Any]:
     return {
         "setup": arms.setup(scenario, arm).model_dump(mode="json"),
         "slo": scenario.slo.model_dump(mode="json"),
+        "warmup_s": scenario.warmup_s,
         "trace": trace_sha256,
         "resample": [scenario.trace.resample, scenario.trace.block_s, scenario.seed],
         "replicate": cell.replicate,

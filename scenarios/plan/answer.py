@@ -107,7 +107,7 @@ async def answering(search: Search, *, deep: bool = True) -> Answer:
     known = trust(search.scenario, search.arm)
     found = Answer(search.arm.name, search, fleet, mix, error=known.error, trust=known.text)
     if fleet is not None and sum(fleet.counts) > 1:
-        found.mix_below = await search.judged(family(sum(fleet.counts) - 1))
+        found.mix_below = await search.shown(family(sum(fleet.counts) - 1))
     best = found.best
     if best is None:
         found.largest = await search.full(family(most))
@@ -141,7 +141,7 @@ async def _neighbours(found: Answer, search: Search, family: Fleets) -> None:
 async def _share_of_load(search: Search, counts: Counts) -> float:
     """Return the largest of a few shares of the load at which *counts* hold, as scouting sees."""
     trials = [Trial(scaled(search.scout_scenario, scale=share), counts) for share in _SHARES]
-    tried = await evaluate(trials, search.arm, 1)
+    tried = await evaluate(trials, search.arm, 1, brief=True)
     return max((s for s, t in zip(_SHARES, tried, strict=True) if t.feasible), default=0.0)
 
 

@@ -53,7 +53,7 @@ async def _lose_one(found: Around, search: Search, fleet: Counts, family: Fleets
         if fleet[kind] and sum(fleet) > 1
     }
     tried = await Together(
-        [search.full(c) if c == below else search.judged(c) for c in lost.values()]
+        [search.full(c) if c == below else search.shown(c) for c in lost.values()]
     )
     found.n_minus_1 = dict(zip(lost, tried, strict=True))
 
@@ -75,7 +75,7 @@ async def _headroom(found: Around, search: Search, fleet: Counts) -> None:
     async def good(factors: list[float]) -> list[bool]:
         scout = search.scout_scenario
         trials = [Trial(scaled(scout, scale=factor), fleet) for factor in factors]
-        return [t.feasible for t in await evaluate(trials, search.arm, 1)]
+        return [t.feasible for t in await evaluate(trials, search.arm, 1, brief=True)]
 
     low, high = 1.0, 1.5
     while all(await good([(low + high) / 2, high])):
@@ -112,4 +112,4 @@ async def _at_error(
 async def _stretched(search: Search, counts: Counts, factor: float) -> bool:
     scout = search.scout_scenario
     trial = Trial(scout, counts, tuple(slowed(scout, counts, search.arm, factor)))
-    return (await evaluate([trial], search.arm, 1))[0].feasible
+    return (await evaluate([trial], search.arm, 1, brief=True))[0].feasible

@@ -41,10 +41,9 @@ def plan_arms(
     if most < 1:
         raise InputError.at("--most", f"found {most}", "expected 1 or more")
     notes: list[str] = []
-    wide = 2 if len(scenario.arms) == 1 else 1  # arms side by side keep workers busy by themselves
 
     async def told(arm: ArmConfig) -> Answer:
-        found = await answering(Search(scenario, arm, sweep, most, wide), deep=deep)
+        found = await answering(Search(scenario, arm, sweep, most), deep=deep)
         fleet = found.search.kinds.text(found.best.counts) if found.best else "no fleet"
         notes.append(f"{arm.name}: {fleet}")
         shown.note("; ".join(notes))

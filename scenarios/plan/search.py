@@ -77,7 +77,7 @@ class Search:
         """Return the figures of *fleets* on the part of the first replicate that scouting sees."""
         missing = [c for c in dict.fromkeys(fleets) if c not in self.scouted]
         trials = [Trial(self.scout_scenario, counts) for counts in missing]
-        found = await evaluate(trials, self.arm, 1)
+        found = await evaluate(trials, self.arm, 1, brief=True)
         self.scouted |= {tried.counts: tried for tried in found}
         return [self.scouted[counts] for counts in fleets]
 
@@ -99,13 +99,23 @@ class Search:
         found = Tried(counts, (), ())
         for first in range(0, count, self.wide):
             trial, part = Trial(self.scenario, counts), min(self.wide, count - first)
-            more = (await evaluate([trial], self.arm, part, first))[0]
+            more = (await evaluate([trial], self.arm, part, first, brief=True))[0]
             found = Tried(counts, found.figures + more.figures, found.held + more.held)
             if not more.feasible:
                 break
-        kept = self.tried if len(found.held) == count else self.failed
+        cut = any(figures.get("cut") for figures in found.figures)
+        kept = self.tried if len(found.held) == count and not cut else self.failed
         kept[counts] = found
         return found
+
+    async def shown(self, counts: Counts) -> Tried:
+        """Return what :meth:`judged` does, with the figures of replicates that were cut short."""
+        found = await self.judged(counts)
+        figures, held = list(found.figures), list(found.held)
+        for replicate in [r for r, known in enumerate(figures) if known.get("cut")]:
+            whole = await evaluate([Trial(self.scenario, counts)], self.arm, 1, replicate)
+            figures[replicate], held[replicate] = whole[0].figures[0], whole[0].held[0]
+        return Tried(counts, tuple(figures), tuple(held))
 
     async def holds(self, counts: Counts) -> bool:
         """Whether a fleet holds on every replicate in full."""
@@ -241,13 +251,21 @@ class Trial:
 
 
 async def evaluate(
-    trials: Sequence[Trial], arm: ArmConfig, replicates: int, first: int = 0
+    trials: Sequence[Trial], arm: ArmConfig, replicates: int, first: int = 0, brief: bool = False
 ) -> list[Tried]:
-    """Run all *trials* at once, each on *replicates* replicates from *first* on, and judge them."""
+    """Run all *trials* at once, each on *replicates* replicates from *first* on, and judge them.
+
+    *brief* ends a run once a p99 that is asked for must be infinite, without its other figures.
+    """
     cells = []
     for trial in trials:
         equipped = equip(trial.scenario, arm, trial.counts, trial.faults)
-        cells += [SweepCell(equipped, arm.name, first + r) for r in range(replicates)]
+        slo = trial.scenario.slo
+        asked = any(p99 is not None for p99 in (slo.ttft_p99_s, slo.tpot_p99_s, slo.e2e_p99_s))
+        cells += [
+            SweepCell(equipped, arm.name, first + r, brief=brief and asked)
+            for r in range(replicates)
+        ]
     outcomes = await Ask(cells)
     found = []
     for number, trial in enumerate(trials):

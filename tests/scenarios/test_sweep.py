@@ -4,12 +4,19 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dispatch.errors import InputError
+from dispatch.outcomes import Outcome
+from reports.intervals import nearest_rank
 from scenarios.load import load
+from scenarios.schema import Scenario
 from scenarios.store import Store, code, key
-from scenarios.sweep import Sweep, cells_of, content
+from scenarios.summary import Collector, Hopeful, HopelessError
+from scenarios.sweep import Sweep, SweepCell, cells_of, content
 from tests.scenarios.small import small
 
 
@@ -165,3 +172,52 @@ def test_cells_that_are_added_while_others_run_are_run_too(tmp_path: Path) -> No
             if place == 0:
                 growing += cells[1:]
     assert runner.ran == len(cells)
+
+
+def brief(scenario: Scenario, arm: str) -> list[SweepCell]:
+    return [SweepCell(scenario, arm, 0, brief=True), SweepCell(scenario, arm, 0)]
+
+
+def test_a_brief_cell_ends_once_its_p99s_must_be_infinite_and_only_then(tmp_path: Path) -> None:
+    path = small(tmp_path, limit=700)
+    with sweep(tmp_path) as runner:
+        lost = load(path, ["wait.deadline_s=1"])
+        cut, whole = runner.run(brief(lost, "direct"))
+        assert cut.figures["cut"]
+        for name in ("ttft_p99_s", "tpot_p99_s", "e2e_p99_s"):
+            assert cut.figures[name] == whole.figures[name] == math.inf
+        light = load(path, ["trace.scale=0.1", "wait.deadline_s=600"])
+        full, same = runner.run(brief(light, "direct"))
+        assert not full.figures.get("cut")
+        assert json.dumps(dict(full.figures)) == json.dumps(dict(same.figures))
+
+
+def test_what_a_brief_cell_found_to_its_end_is_known_to_a_whole_one(tmp_path: Path) -> None:
+    light = load(small(tmp_path), ["trace.scale=0.1", "wait.deadline_s=600"])
+    short, whole = brief(light, "direct")
+    with sweep(tmp_path) as runner:
+        runner.run([short])
+        runner.run([whole])
+        assert (runner.ran, runner.reused) == (1, 1)
+        runner.run([short])
+        assert runner.ran == 1
+
+
+@given(st.integers(1, 700), st.integers(0, 60), st.data())
+def test_a_collector_gives_up_only_where_no_p99_can_be_finite(
+    offered: int, failed: int, data: st.DataObject
+) -> None:
+    failed = min(failed, offered)
+    rows = Hopeful(offered)
+    columns = {name: np.zeros(failed) for name in Collector._WANTED["requests"]}
+    columns["outcome"] = np.full(failed, Outcome.oom)
+    finished = data.draw(st.integers(0, offered - failed))
+    samples = np.concatenate([np.ones(finished), np.full(failed, np.inf)])
+    try:
+        rows("requests", columns)
+    except HopelessError:
+        assert nearest_rank(samples, 99.0) == math.inf
+    else:
+        assert (
+            nearest_rank(np.concatenate([np.ones(offered - failed), samples[finished:]]), 99) == 1
+        )
