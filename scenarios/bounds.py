@@ -8,6 +8,7 @@ from scenarios.problems import Finding
 
 # Three decades: the clock counts whole nanoseconds, and 64 bits of them end at 292 years.
 _LONGEST_S: Final = 1e9
+_SHORTEST_S: Final = 1e-9  # a tick of that clock; less would be none
 _PER_SECOND: Final = {"_s": 1.0, "_ms": 1e3, "_us": 1e6}
 # Each of these is so many objects in memory, or so many runs.
 _MOST: Final = {
@@ -40,6 +41,9 @@ def _number(value: float, path: tuple[str | int, ...]) -> Iterator[Finding]:
         yield path, f"found {value}", "expected a finite number"
         return
     per_second = next((n for end, n in _PER_SECOND.items() if key.endswith(end)), None)
+    if per_second is not None and 0 < value < _SHORTEST_S * per_second:
+        yield path, f"found {value!r}", f"expected at least {_SHORTEST_S * per_second:g}"
+        return
     if per_second is not None and value > _LONGEST_S * per_second:
         most = f"{_LONGEST_S * per_second:g} ({_LONGEST_S:g} seconds)"
     elif value > _MOST.get(key, math.inf):

@@ -43,6 +43,10 @@ def _words(kind: str, loc: Path, detail: Any) -> tuple[str, str]:
         close = nearest(value, known)
         hint = f"; {close}" if close.startswith("did you mean") else ""
         return f"found {value!r}", f"expected {expected}{hint}"
+    if str(value).lower().lstrip("+-") in ("nan", "inf", "infinity"):
+        expected = f"a finite number, {expected}"
+    if kind == "string_too_short":
+        expected = "a text"
     return f"found {brief(value)}", f"expected {expected}"
 
 

@@ -11,6 +11,7 @@ from zerolayer.options import JsonOption
 def diff(
     a: Annotated[Path, Parameter(help="A run folder.")],
     b: Annotated[Path, Parameter(help="Another one.")],
+    /,
     *,
     json: JsonOption = False,
 ) -> int:

@@ -11,6 +11,7 @@ from zerolayer.options import JsonOption
 def explain(
     run: Annotated[Path, Parameter(help="A run folder.")],
     request: Annotated[int, Parameter(help="The id of a request, as in requests.parquet.")],
+    /,
     *,
     replicate: Annotated[int | None, Parameter(help="The first where not given.")] = None,
     picture: Annotated[Path | None, Parameter(help="Draw it as SVG into this file.")] = None,

@@ -54,6 +54,7 @@ def _told(name: str, text: str) -> None:
 @app.command(name="import")
 def import_(
     file: Path,
+    /,
     *,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     json: Json = False,

@@ -87,6 +87,7 @@ def serve(
 @app.command
 def replay(
     trace: str,
+    /,
     *,
     target: str = "local",
     config: Config = None,

@@ -21,6 +21,7 @@ from zerolayer.options import (
 
 def plan(
     scenario: ScenarioArgument,
+    /,
     *,
     slo: Annotated[
         list[str] | None,

@@ -31,6 +31,7 @@ def list_(*, json: JsonOption = False) -> int:
 @app.command
 def show(
     scenario: ScenarioArgument,
+    /,
     *,
     set: SetOption = None,
     resolved: Annotated[bool, Parameter(help="With defaults filled in.", negative="")] = False,
@@ -52,6 +53,7 @@ def show(
 @app.command
 def check(
     scenario: ScenarioArgument,
+    /,
     *,
     set: SetOption = None,
     trace: Annotated[bool, Parameter(help="Read the trace too.")] = True,

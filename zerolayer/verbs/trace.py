@@ -52,6 +52,7 @@ def describe(
 @app.command
 def convert(
     file: Source,
+    /,
     *,
     output: Out,
     read: ReadOptions = DEFAULTS,
@@ -144,6 +145,7 @@ def _list_datasets(json: bool) -> None:
 @app.command
 def cache(
     file: Source,
+    /,
     *,
     evict: Annotated[
         Literal["lru", "lfu", "length"], Parameter(help="What goes first when it is full.")

@@ -20,6 +20,7 @@ from zerolayer.trace_options import (
 
 def slice_(
     file: Source,
+    /,
     *,
     output: Out,
     start: Annotated[float, Parameter(help="First second of the cut.")] = 0.0,
@@ -48,6 +49,7 @@ def slice_(
 def scale(
     file: Source,
     factor: Annotated[float, Parameter(help="How many times the rate: 0.5, 3, 12.5.")],
+    /,
     *,
     output: Out,
     squeeze: Annotated[
@@ -71,6 +73,7 @@ def scale(
 
 def mix(
     files: Annotated[list[str], Parameter(help="Trace files or names, two or more.")],
+    /,
     *,
     output: Out,
     read: ReadOptions = DEFAULTS,
@@ -90,6 +93,7 @@ def mix(
 
 def synth(
     model: Annotated[str, Parameter(help="A bundled model, or a TOML file that `fit` wrote.")],
+    /,
     *,
     output: Out,
     settings: Annotated[
@@ -114,6 +118,7 @@ def synth(
 
 def fit(
     file: Source,
+    /,
     *,
     output: Annotated[
         Path | None, Parameter(name=["-o", "--output"], help="TOML file for the model.")
@@ -168,6 +173,7 @@ def fit(
 
 def anonymise(
     file: Source,
+    /,
     *,
     output: Out,
     key: Annotated[

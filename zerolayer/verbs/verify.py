@@ -12,6 +12,7 @@ _SHOWN = 20
 
 def verify(
     run: Annotated[Path, Parameter(help="A run folder.")],
+    /,
     *,
     trace: Annotated[
         str | None, Parameter(help="The run's trace on this machine; its hash is checked.")

@@ -19,6 +19,7 @@ from zerolayer.options import (
 
 def whatif(
     scenario: ScenarioArgument,
+    /,
     *,
     vary: Annotated[
         list[str] | None,
