@@ -16,6 +16,15 @@ def test_the_interval_is_the_second_smallest_to_the_second_largest_ratio() -> No
     assert interval([1.0, 0.5, 1.1, 0.9, 1.2, 9.0, 1.05]) == (1.05, 0.9, 1.2)
 
 
+@pytest.mark.parametrize(("pairs", "rank"), [(6, 2), (11, 2), (15, 3), (21, 5), (31, 9)])
+def test_more_pairs_narrow_the_interval_to_the_ranks_of_the_sign_test(
+    pairs: int, rank: int
+) -> None:
+    # Ranks of the 98.8 % interval of a median: 1 - 2 P(Binomial(n, 1/2) < rank), by scipy.stats.
+    ratios = [float(n) for n in range(1, pairs + 1)]
+    assert interval(ratios)[1:] == (rank, pairs + 1 - rank)
+
+
 def test_ten_percent_more_in_every_pair_is_a_regression() -> None:
     assert judge("p50", [10_000.0] * PAIRS, [11_000.0] * PAIRS).verdict is Verdict.regression
 
