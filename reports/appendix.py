@@ -173,13 +173,26 @@ def definitions(run: Run) -> Section:
             [
                 f"Samples needed: {floors}.",
                 f"A request is good here when it finished and {limits_told}.",
-                "Latencies are those of all requests by their arrival; no warm-up is cut off. What "
-                "is in flight at the end is censored: it counts as missed, never as dropped.",
-                "Utilisation is taken from 0 to the last arrival, alike in all arms.",
+                _warmup(run),
+                "What is in flight at the end is censored: it counts as missed, never as dropped.",
+                f"Utilisation is taken from {run.warmup_s:g} s to the last arrival, alike in all "
+                "arms.",
             ]
         )
     )
     return made
+
+
+def _warmup(run: Run) -> str:
+    """Say what is left out at the start, and by which time."""
+    if not run.warmup_s:
+        return "Latencies are those of all requests by their arrival; no warm-up is cut off."
+    gone = sum(len(c.early) for c in run.of(run.baseline) if c.early is not None)
+    return (
+        f"The first {run.warmup_s:g} s are a warm-up: {count(gone)} requests that arrive in it, in "
+        "all replicates, are of no latency and no share. Rates go by ends: a request that arrives "
+        "in the warm-up and ends after it counts."
+    )
 
 
 def reproduce(run: Run) -> Section:
@@ -195,6 +208,7 @@ def reproduce(run: Run) -> Section:
                 "Check every figure of this folder: `zerolayer verify FOLDER`",
                 f"Seed {scenario.get('seed')}, {len(run.replicates)} replicates; replicate 0 is "
                 "the trace itself, the others are block-resampled from it, the same for all arms.",
+                *_stopping(run),
                 "Scenario, trace hash, code version, packages and the hash of every file are in "
                 "`manifest.json`; every figure of this page is in `summary.json`.",
             ]
@@ -208,6 +222,22 @@ def reproduce(run: Run) -> Section:
     if rows:
         made.add(Table("Judged by", ("Key", "value"), rows))
     return made
+
+
+def _stopping(run: Run) -> list[str]:
+    """Say by which rule the number of replicates was chosen, where it was not simply given."""
+    about: Mapping[str, Any] = run.manifest.get("stopping") or {}
+    if not about:
+        return []
+    short = about["asked"] > about["taken"]
+    told = (
+        f"Replicates were chosen for an interval of ± {about['half_width_points']:g} points of SLO "
+        f"attainment: a pilot of {about['pilot']} had a standard deviation of "
+        f"{number(about['pilot_sd_points'])} points, which asks for {about['asked']:,} (Stein 1945)"
+    )
+    if short:
+        told += f"; {about['taken']:,} were allowed, so **the interval is wider than asked**"
+    return [f"{told}. No look at the verdict decided it."]
 
 
 def _argument(value: Any) -> str:

@@ -5,6 +5,7 @@ table are simultaneous: each claim judged by one takes its share of the error (B
 """
 
 from reports import claim_rules as rules
+from reports import predicted
 from reports.claim import (
     ABSENT,
     BUILT,
@@ -56,6 +57,8 @@ def section(run: Run, claims: tuple[Claim, ...]) -> Section:
         f"keep {100 * run.confidence:g} %"
     )
     made.add(Table(caption, head, rows, frozenset({0, 1, 2, 3, 4}), status=1))
+    if not run.manifest.get("kernels"):
+        predicted.add_to(made, predicted.predictions(run))
     rules = [(c.id, c.rule) for c in claims]
     made.add(Table("By which rule", ("Claim", "rule"), rules, frozenset({0, 1}), folded=True))
     return made

@@ -146,10 +146,11 @@ def invalid(run: Run) -> tuple[str, ...]:
     for arm in run.arms:
         for cell, facts in zip(run.of(arm), run.facts(arm), strict=False):
             stated = facts.get("offered")
-            if stated is not None and int(stated) != len(cell):
+            rows = len(cell) + (len(cell.early) if cell.early else 0)
+            if stated is not None and int(stated) != rows:
                 found.append(
                     f"{arm}, replicate {cell.replicate}: {int(stated):,} requests were offered "
-                    f"but {len(cell):,} are in the journal"
+                    f"but {rows:,} are in the journal"
                 )
     lag = np.concatenate([c["lag_s"] for c in run.cells.values()])
     limit = min(thresholds(run).values(), default=math.inf) * _DEGRADED_SHARE

@@ -110,7 +110,9 @@ def _followed(run: Run, arm: str, first: Choices, chosen: Any) -> tuple[int, int
     followed = placed = 0
     for rep in run.replicates:
         rows = np.flatnonzero((codes == code) & (raw["replicate"] == rep))
-        lines = raw["source_row"][rows[np.argsort(raw["request"][rows])]]
+        order = rows[np.argsort(raw["request"][rows])]
+        kept = np.searchsorted(raw["request"][order], run.cells[arm, rep]["request"])
+        lines = raw["source_row"][order][kept]
         device = first[arm, rep][0]
         known: Bools = device >= 0
         said = np.where(lines < len(chosen), chosen[np.minimum(lines, len(chosen) - 1)], -1)

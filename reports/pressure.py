@@ -9,7 +9,7 @@ import numpy as np
 
 from reports.document import Paragraph, Section, Table
 from reports.intervals import nearest_rank
-from reports.metrics import misses
+from reports.metrics import missed, misses, thresholds
 from reports.numbers import count, number, percent, seconds
 from reports.tables import Requests, Run
 
@@ -27,7 +27,7 @@ class Pressure:
     busiest_window: float
     """Arrivals in the busiest telemetry window of any replicate."""
     finished_per_s: float
-    """Requests answered in full / span of arrivals."""
+    """Requests answered in full / span of arrivals; after a warm-up by their ends."""
     goodput_per_s: float
     """Requests that met every SLO / span of arrivals."""
     output_tokens_per_s: float
@@ -75,19 +75,16 @@ def _of(run: Run, arm: str) -> Pressure:
     cells = run.of(arm)
     for cell in cells:
         arrival = cell["arrival_s"]
-        span = max(float(arrival[-1] - arrival[0]), window)
+        span = max(float(arrival[-1]) - (run.warmup_s or float(arrival[0])), window)
         slots = ((arrival - arrival[0]) / window).astype(np.int64)
         edges = np.flatnonzero(np.diff(slots, prepend=-1))
         peak = max(peak, float(np.diff(edges, append=len(slots)).max()))
-        done = cell.finished
-        good = cell.servable & ~misses(cell, run)
+        ended = _ended(cell, run)
         stay = cell["end_s"] - arrival
         rows.append(
             [
                 len(cell) / span,
-                done.sum() / span,
-                good.sum() / span,
-                float(cell["output_tokens"][done].sum()) / span,
+                *(figure / span for figure in ended),
                 float(np.nansum(stay)) / span,
                 float(np.nansum(cell["door_service_s"])) / (workers * span),
             ]
@@ -97,6 +94,23 @@ def _of(run: Run, arm: str) -> Pressure:
         rate, window, rate * window, peak, finished, goodput, tokens, inside,
         _p99(cells, "lag_s"), busy, _p99(cells, "door_wait_s"),
     )  # fmt: skip
+
+
+def _ended(cell: Requests, run: Run) -> tuple[float, float, float]:
+    """Return requests answered, requests that met every SLO, and tokens, of what ends in time.
+
+    Rates go by the end: what arrived in the warm-up and ended after it is of them.
+    """
+    done = cell.finished
+    good = float((cell.servable & ~misses(cell, run)).sum())
+    figures = float(done.sum()), good, float(cell["output_tokens"][done].sum())
+    if cell.early is None:
+        return figures
+    early = cell.early
+    after = early.finished & (early["end_s"] >= run.warmup_s)
+    kept = float((after & ~missed(early, thresholds(run))).sum())
+    more = float(after.sum()), kept, float(early["output_tokens"][after].sum())
+    return figures[0] + more[0], figures[1] + more[1], figures[2] + more[2]
 
 
 def _p99(cells: list[Requests], column: str) -> float:

@@ -78,6 +78,8 @@ class Requests:
     servable: Bools = field(default_factory=lambda: np.empty(0, np.bool_))
     """False where the request ended as rejected_context or cancelled in every arm."""
     cache: dict[str, Any] = field(default_factory=dict)
+    early: "Requests | None" = None
+    """Requests of the warm-up: of no latency or share, but of the rates where they end after it."""
 
     def __getitem__(self, column: str) -> Any:
         return self.columns[column]
@@ -147,6 +149,11 @@ class Run:
                 return str(config["title"])
         return arm
 
+    @property
+    def warmup_s(self) -> float:
+        """What is left out at the start."""
+        return float(self.scenario.get("warmup_s") or 0.0)
+
     def facts(self, arm: str) -> list[Mapping[str, Any]]:
         """Return the run facts of one *arm*, one mapping a replicate."""
         found: list[Mapping[str, Any]] = (self._arm(arm).get("facts")) or []
@@ -202,6 +209,7 @@ def read_run(folder: Path, manifest: Mapping[str, Any]) -> Run:
     arm_codes, arm_names = raw.pop("arm")
     replicate = raw.pop("replicate")
     names = {c: raw[c][1] for c in _TEXT}
+    warmup_s = float((manifest.get("scenario") or {}).get("warmup_s") or 0.0)
     raw |= {c: raw[c][0] for c in _TEXT}
     if not len(arm_codes):
         raise InputError.at(str(path), "holds no request", "replay a trace that is not empty")
@@ -214,13 +222,32 @@ def read_run(folder: Path, manifest: Mapping[str, Any]) -> Run:
     for start, stop in zip([0, *edges], [*edges, len(arm_codes)], strict=True):
         arm, rep = arm_names[arm_codes[start]], int(replicate[start])
         columns = {c: v[start:stop] for c, v in raw.items()}
-        cells[arm, rep] = Requests(arm, rep, columns, names)
+        cells[arm, rep] = warmed_up(Requests(arm, rep, columns, names), warmup_s)
+        if not len(cells[arm, rep]):
+            found_none = f"replicate {rep} has no request after {warmup_s:g} s"
+            raise InputError.at("warmup_s", found_none, "set a shorter warm-up")
     stated = [str(a) for a in (manifest.get("arms") or {})]
     found = {arm for arm, _ in cells}
     arms = tuple(a for a in stated if a in found) or tuple(sorted(found))
     run = Run(folder, manifest, arms, tuple(sorted({r for _, r in cells})), cells)
     _check_and_mark(run, path)
     return run
+
+
+def warmed_up(cell: Requests, warmup_s: float) -> Requests:
+    """Return *cell* without the requests that arrive in the warm-up, and those beside it."""
+    if not warmup_s:
+        return cell
+    late = cell["arrival_s"] >= warmup_s
+    kept, gone = (
+        Requests(
+            cell.arm, cell.replicate, {k: v[rows] for k, v in cell.columns.items()}, cell.names
+        )
+        for rows in (late, ~late)
+    )
+    gone.servable = np.ones(len(gone), np.bool_)
+    kept.early = gone
+    return kept
 
 
 def _check_and_mark(run: Run, path: Path) -> None:

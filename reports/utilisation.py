@@ -65,8 +65,13 @@ def measures(busy: Floats) -> dict[str, float]:
     }
 
 
-def matrix(series: DeviceSeries, devices: int, until_s: float) -> tuple[Floats, float]:
-    """Return busy shares as (device, window) up to *until_s*, and the window; no row means idle."""
+def matrix(
+    series: DeviceSeries, devices: int, until_s: float, from_s: float = 0.0
+) -> tuple[Floats, float]:
+    """Return busy shares as (device, window) up to *until_s*, and the window; no row means idle.
+
+    Windows that begin before *from_s* are left out.
+    """
     if not len(series.window_s):
         return np.zeros((0, 0)), math.nan
     window = float(np.median(series.window_s))
@@ -76,7 +81,7 @@ def matrix(series: DeviceSeries, devices: int, until_s: float) -> tuple[Floats, 
     rows = max(devices, int(series.device.max()) + 1)
     busy = np.zeros((rows, columns))
     busy[series.device[keep], slot[keep]] = series.busy_ratio[keep]
-    return busy, window
+    return busy[:, min(math.ceil(from_s / window - 1e-9), columns - 1) :], window
 
 
 def analyse(run: Run, table: dict[tuple[str, int], DeviceSeries]) -> Utilisation:
@@ -85,7 +90,7 @@ def analyse(run: Run, table: dict[tuple[str, int], DeviceSeries]) -> Utilisation
     window = math.nan
     for (arm, rep), series in table.items():
         until = float(run.cells[arm, rep]["arrival_s"][-1])
-        busy, window = matrix(series, len(run.devices(arm)), until)
+        busy, window = matrix(series, len(run.devices(arm)), until, run.warmup_s)
         for key, value in measures(busy).items():
             values.setdefault(arm, {}).setdefault(key, []).append(value)
     arrays = {a: {k: np.array(v) for k, v in found.items()} for a, found in values.items()}

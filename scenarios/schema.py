@@ -19,7 +19,7 @@ from sim.config import (
 class TraceConfig(Section):
     """Which history is replayed, and which part of it."""
 
-    source: str = "generated:azure-2023-conv"
+    source: str = Field(default="generated:azure-2023-conv", min_length=1)
     """A path, the name of a public trace, or ``generated:NAME``."""
     format: str | None = None
     start_s: float = Field(default=0.0, ge=0)
@@ -97,7 +97,7 @@ class Scenario(Section):
     """Why load and fleet are what they are; printed in the report."""
     story_inputs: tuple[str, ...] = ()
     """Keys whose values are taken from the account under test."""
-    seed: int = 20230701
+    seed: int = Field(default=20230701, ge=0, lt=2**63)
     replicates: int = Field(default=5, ge=1)
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
     trace: TraceConfig = TraceConfig()
@@ -109,6 +109,9 @@ class Scenario(Section):
     faults: tuple[FaultConfig, ...] = ()
     max_tokens_default: int = Field(default=1024, ge=1)
     drain_s: float = Field(default=60.0, ge=0)
+    warmup_s: float = Field(default=0.0, ge=0)
+    """Left out at the start, in judging: of latencies and shares the requests that arrive in it; of
+    rates and utilisation what happens in it."""
     utilisation_window_s: float = Field(default=1.0, gt=0)
     slo: SloConfig = SloConfig()
     margins: MarginConfig = MarginConfig()

@@ -61,6 +61,8 @@ def verify(
         again = Path(scratch) / "run"
         finish = reports.evidence.write if (place / "summary.json").is_file() else None
         extra = _extras(scenario, stated, jobs, quiet, Path(scratch))
+        if "stopping" in stated:  # why there are so many replicates: said again, not found again
+            extra["stopping"] = stated["stopping"]
         run(
             scenario,
             again,

@@ -157,6 +157,21 @@ def test_the_claims_of_the_stand_in_are_judged_by_their_rules(
     assert status["C10"] == claims.ABSENT
 
 
+def test_the_claims_on_kernels_say_what_is_predicted_and_that_nothing_was_measured(
+    tmp_path: Path,
+) -> None:
+    model = {"name": "llama-2-13b", "precision": "fp16"}
+    run = tmp_path, sj.write(tmp_path, (CLEAN, FASTER), n=200, replicates=2, model=model)
+    for key in ("C6", "C7"):
+        found = claim(run, key)
+        assert found.status == claims.ABSENT
+        assert found.measured.startswith("not measured on a GPU; bounds predict")
+        assert "A100-80G" in found.measured
+        assert "V100" not in found.measured  # the fused kernel does not run there
+    own = tmp_path, sj.manifest((CLEAN, FASTER), 2, 200, model={"name": "of-our-own"})
+    assert "no bound for this model" in claim(own, "C6").measured
+
+
 def test_c1_holds_only_if_survivors_and_failure_aware_agree() -> None:
     assert claims.both(claims.HOLDS, claims.HOLDS) == claims.HOLDS
     assert claims.both(claims.HOLDS, claims.OPEN) == claims.OPEN

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 import synthetic_journal as sj
 
-from reports import evidence, latency, opening, pressure
+from dispatch.errors import InputError
+from reports import evidence, html, latency, opening, pressure
 from reports.tables import read_run
 
 A = sj.Arm("legacy", 1.3, 0.0084, legacy=True, noise=0.01)
@@ -90,3 +92,66 @@ def test_a_live_journal_makes_a_report_too(tmp_path: Path) -> None:
     data = evidence.analyse(tmp_path, manifest)
     assert "measured on devices" in opening.subtitle(data.run)
     assert evidence.compose(data).sections
+
+
+def test_a_warm_up_is_left_out_by_starts_of_latencies_and_by_ends_of_rates(tmp_path: Path) -> None:
+    manifest = sj.write(tmp_path, (A, B), n=700, replicates=2)
+    whole = read_run(tmp_path, manifest)
+    manifest["scenario"]["warmup_s"] = 60.0
+    run = read_run(tmp_path, manifest)
+    for key, cell in run.cells.items():
+        full = whole.cells[key]
+        assert (cell["arrival_s"] >= 60.0).all()
+        assert cell.early is not None
+        assert len(cell) + len(cell.early) == len(full)
+    cell, full = run.of("direct")[0], whole.of("direct")[0]
+    slow = np.sort((full["end_s"] - full["arrival_s"])[full["arrival_s"] >= 60.0])
+    assert latency.analyse(run).row("e2e_s", 50.0).values["direct"] > 0
+    assert np.nanmax(cell["end_s"] - cell["arrival_s"]) == np.nanmax(slow)
+
+    def finished_after(c: Any) -> int:
+        return int((c.finished & (c["end_s"] >= 60.0)).sum())
+
+    span = [float(c["arrival_s"][-1]) - 60.0 for c in whole.of("direct")]
+    expected = np.mean(
+        [finished_after(c) / s for c, s in zip(whole.of("direct"), span, strict=True)]
+    )
+    assert pressure.analyse(run)["direct"].finished_per_s == pytest.approx(expected)
+    assert finished_after(full) > int(cell.finished.sum())  # some began in the warm-up
+    assert evidence.invalid(run) == evidence.invalid(whole)
+
+
+def test_a_warm_up_longer_than_the_run_is_refused(tmp_path: Path) -> None:
+    manifest = sj.write(tmp_path, (A, B), n=50, replicates=1, warmup_s=1e6)
+    with pytest.raises(InputError, match="no request after 1e\\+06 s"):
+        read_run(tmp_path, manifest)
+
+
+def test_a_report_with_every_study_in_it_stays_below_two_megabytes(tmp_path: Path) -> None:
+    names = ("layer", "placement", "kernels", "fleet", "memory", "telemetry")
+    draw = np.random.default_rng(1)
+    levels = [dict(zip(names, bits, strict=True)) for bits in product((0, 1), repeat=6)]
+    cells = [
+        {**level, "replicate": r, "value": float(draw.normal(90, 2)), "e2e_mean_s": 5.0,
+         "stable": True}
+        for level in levels for r in range(5)
+    ]  # fmt: skip
+    design = {"switches": names, "titles": {}, "cells": cells, "metric": "SLO attainment"}
+    points = [
+        {"x": x, "y": y, "replicate": r, "requests": 20_000, "value": float(draw.normal())}
+        for x in (50.0, 500.0, 5000.0) for y in (0.5, 1.0, 1.5) for r in range(3)
+    ]  # fmt: skip
+    chart = {"claim": "C1", "title": "change", "unit": "%", "figure": -37.0, "at_most": True,
+             "kind": "", "within": 0.0, "x": "x", "y": "y", "most_requests": 20_000,
+             "cells": points}  # fmt: skip
+    drill = {"fault": "gpu lost", "arm": "direct", "at_s": 120.0, "missed_before": 0.1,
+             "missed_during": 0.2, "missed_after": 0.1, "detect_s": 1.0,
+             "recover_s": 10.0}  # fmt: skip
+    arms = (A, *(sj.Arm(f"direct-{i}", 1.0 + i / 10) for i in range(5)), B)
+    manifest = sj.write(tmp_path, arms, n=3000, replicates=5) | {
+        "factorial": design, "factorial_variants": {"fleet=equal-cost": design},
+        "maps": [chart] * 10, "drills": [drill] * 63,
+    }  # fmt: skip
+    evidence.write(tmp_path, manifest)
+    assert (tmp_path / "report.html").stat().st_size < html.LIMIT_BYTES
+    assert (tmp_path / "summary.json").stat().st_size < html.LIMIT_BYTES

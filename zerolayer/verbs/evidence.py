@@ -22,6 +22,7 @@ from zerolayer.options import (
 
 def run(
     scenario: ScenarioArgument,
+    /,
     *,
     output: OutputOption = None,
     set: SetOption = None,
@@ -57,6 +58,7 @@ def run(
 
 def evidence(
     scenario: ScenarioArgument,
+    /,
     *,
     output: OutputOption = None,
     set: SetOption = None,
@@ -82,6 +84,11 @@ def evidence(
     oracle: Annotated[
         bool, Parameter(help="Run the candidate placed by an oracle too, as a bound.")
     ] = True,
+    width: Annotated[
+        float | None,
+        Parameter(help="Points: replicates until SLO attainment's interval is ± this narrow."),
+    ] = None,
+    most: Annotated[int, Parameter(help="With --width: replicates at most.")] = 40,
     world: Annotated[
         Literal["sim", "live"],
         Parameter(help="live: real doors and devices on this machine, in real time."),
@@ -110,19 +117,24 @@ def evidence(
     target = output if output is not None else Path("out") / whole.name
     check_target(target, force)
     live = _live(whole, live_model, live_kind) if world == "live" else None
+    for option, given in (("--router-log", router_log), ("--width", width)):
+        if live is not None and given is not None:
+            found = "is of a simulation only"
+            raise InputError.at(option, found, "leave it or --world live away")
+    more: dict[str, Any] = {}
+    if width is not None:
+        whole, more["stopping"] = _widened(whole, width, most, jobs, quiet)
     if live is None:
         whole = _beside(whole, router_log, oracle)
-    elif router_log is not None:
-        found = "a log is replayed in a simulation only"
-        raise InputError.at("--router-log", found, "leave --world live away")
     asked = {"factorial": factorial, "maps": maps, "drills": drills}
     wanted = [name for name, on in asked.items() if on]
     words = [*(f"--{name}" for name in wanted), *(_words(live_model, live_kind) if live else ())]
     words += ["--router-log", router_log.name] if router_log else []
     words += [] if oracle or live else ["--no-oracle"]
+    words += [] if width is None else ["--width", f"{width:g}", "--most", str(most)]
     done = run_scenario(
         whole, target, jobs=jobs, force=force, quiet=quiet, finish=reports.evidence.write,
-        extra=extras(whole, wanted, jobs=jobs, quiet=quiet) if wanted else {}, live=live,
+        extra=more | (extras(whole, wanted, jobs=jobs, quiet=quiet) if wanted else {}), live=live,
         command=command("evidence", scenario, settings, *words),
     )  # fmt: skip
     verdict = done.outcome
@@ -141,6 +153,15 @@ def _beside(whole: Any, router_log: Path | None, oracle: bool) -> Any:
     if router_log is not None:
         whole = with_router_log(whole, router_log)
     return with_oracle(whole) if oracle else whole
+
+
+def _widened(whole: Any, width: float, most: int, jobs: int, quiet: bool) -> Any:
+    """Return the scenario with as many replicates as *width* takes, and why."""
+    from scenarios.sweep import Sweep
+    from scenarios.width import widened
+
+    with Sweep(jobs, quiet=quiet) as sweep:
+        return widened(whole, width, most, sweep)
 
 
 def _words(model: str, kind: str) -> tuple[str, ...]:
