@@ -1,6 +1,7 @@
 """Envoy's earliest-deadline-first scheduling: weighted round robin and weighted least request."""
 
 import heapq
+import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -11,6 +12,11 @@ from dispatch.policies.scored import no_device
 from dispatch.policy import BasePolicy, Choice
 from dispatch.registry import register
 from dispatch.request import Request
+
+
+_LONGEST_BITS = 256
+"""Of the denominator of the present: every join of a host can lengthen it for all who follow."""
+_TICKS = 1 << 64
 
 
 @dataclass(slots=True)
@@ -26,11 +32,22 @@ class _Schedule:
         self.inserted += 1
 
 
+def _short(now: Fraction) -> Fraction:
+    """Return *now*, rounded up to 2^-64 where its denominator has grown beyond all use.
+
+    A host that joins there still comes after all that are due by then.
+    """
+    if now.denominator.bit_length() <= _LONGEST_BITS:
+        return now
+    return Fraction(math.ceil(now * _TICKS), _TICKS)
+
+
 @register("edf_wrr")
 class EdfWeights(BasePolicy):
     """Spreads by static weights with Envoy's EDF: pop the earliest deadline, put it back 1/W later.
 
-    Ties: the earlier insertion; arithmetic is rational, since with doubles the order drifts.
+    Ties: the earlier insertion; arithmetic is rational, since with doubles the order drifts. Where
+    hundreds of hosts of odd weights come and go, the present is rounded up to 2^-64 as one joins.
     Signals: health and weights. Source: Envoy edf_scheduler.h. {5,1,1} gives ``aaaabca``.
     Known failure mode: a new host of tiny weight waits for 1/W: see :meth:`starvation_bound`.
     """
@@ -75,7 +92,7 @@ class EdfWeights(BasePolicy):
             return found[1]
         schedule = _Schedule()
         if found is not None:  # hosts that stay keep their place, new ones join at the present
-            schedule.now, schedule.inserted = found[1].now, found[1].inserted
+            schedule.now, schedule.inserted = _short(found[1].now), found[1].inserted
             schedule.entries = [e for e in found[1].entries if e[2] in eligible.devices]
             heapq.heapify(schedule.entries)
         here = {e[2] for e in schedule.entries}

@@ -2,6 +2,7 @@
 
 import pytest
 
+from dispatch.policies import edf
 from tests.dispatch.core_world import World, device, devices
 
 
@@ -33,3 +34,23 @@ def test_least_request_weighs_down_a_loaded_host() -> None:
 def test_without_bias_least_request_is_weighted_round_robin() -> None:
     plain = World("edf_wrr", devices(3, (3, 2, 1))).word(12)
     assert World("envoy_least_request", devices(3, (3, 2, 1)), {"bias": 0}).word(12) == plain
+
+
+def test_numbers_do_not_grow_as_hosts_of_odd_weights_come_and_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(edf, "_LONGEST_BITS", 32)
+    fleet = [device(f"h{i}", weight=1 + i / 7 + i * i / 1001) for i in range(60)]
+    world = World("edf_wrr", fleet)
+    longest = 0
+    for pick in range(2000):
+        world.place()
+        world.dispatcher.finished(world.last)
+        if pick % 5 == 0:
+            world.graph.set_health(pick // 5 % 60, up=False, source_s=float(pick))
+            world.place()
+            world.dispatcher.finished(world.last)
+            world.graph.set_health(pick // 5 % 60, up=True, source_s=pick + 0.5)
+        (_, schedule), *_ = world.policy._schedules.values()
+        longest = max(longest, schedule.now.denominator.bit_length())
+    assert 32 < longest < 80  # 96 where nothing is rounded, and growing
