@@ -157,3 +157,26 @@ def test_an_existing_folder_is_refused_before_any_work(capsys: Capture, tmp_path
 def test_a_damaged_run_folder_is_told(capsys: Capture, tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(json.dumps({"manifest_version": 2}))
     assert "manifest" in told(capsys, "verify", str(tmp_path))
+
+
+@pytest.mark.parametrize(("setting", "way_out"), [
+    ("seed=-1", "greater than or equal to 0"), ("seed=99999999999999999999", "less than"),
+    ("wait.deadline_s=1e-300", "at least 1e-09"), ("trace.source=", "expected a text"),
+    ("trace.scale=nan", "finite number"), ("slo.ttft_p99_s=-inf", "finite number"),
+])  # fmt: skip
+def test_figures_that_no_run_could_use_are_told_with_what_would_do(
+    capsys: Capture, setting: str, way_out: str
+) -> None:
+    said = told(capsys, "scenarios", "check", "migration-2023q3", "--set", setting)
+    assert setting in said
+    assert way_out in said
+
+
+@pytest.mark.parametrize(("words", "named"), [
+    (["plan"], "SCENARIO"), (["evidence"], "SCENARIO"), (["verify"], "RUN"), (["diff", "x"], "B"),
+    (["explain", "x"], "REQUEST"), (["trace", "scale", "x"], "FACTOR"),
+])  # fmt: skip
+def test_an_argument_that_is_missing_is_named_as_the_help_names_it(
+    capsys: Capture, words: list[str], named: str
+) -> None:
+    assert f"parameter {named} requires" in told(capsys, *words)
