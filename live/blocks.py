@@ -1,26 +1,33 @@
 """The decoder's blocks on the Triton kernels of ``kernels/``, over either KV layout.
 
-A pass of decodes alone is one cooperative launch a block (``mega``); a pass with prompt chunks is
-five. The cache stays where it is: page tables name the blocks of a paged cache, and for contiguous
+A pass of decodes alone is one cooperative launch a block (``mega``) or five (``split5``), as
+``kernels.plan`` has it for the card; the bits are the same. A pass with prompt chunks is five. The
+cache stays where it is: page tables name the blocks of a paged cache, and for contiguous
 blocks, whose layers lie as far apart as their room is long, the offset of each sequence's layer.
 """
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernels.launch import Batch, Cache, Shape, Weights, Workspace, run
+from dispatch.hardware import Gpu
+from kernels.fallback import Launcher
+from kernels.launch import Batch, Cache, Shape, Weights, Workspace
+from kernels.plan import BlockPlan, choose, installed_triton, known_card, launch_shape, model_of
 from kernels.selftest import failure
 from kernels.spec import MOST_DECODES, BlockSpec, Tiling, decode_tiling, prompt_tiling
+from kernels.tuned import bucket
 from live.kv import ContiguousKv, KvCache, PagedKv
 from live.model import Llama
 from live.sequence import Run
 
 _PROGRAMS_ON_CPU: Final = 1  # under Triton's interpreter programs run one after the other
+_PRECISIONS: Final = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 
 
 class KernelBlocks:
@@ -44,6 +51,9 @@ class KernelBlocks:
             self._capability = major + minor / 10
         self._launches: Shape = "mega" if cuda else "split5"
         self._spaces: dict[bool, Workspace] = {}
+        self.launcher = Launcher()
+        self._card = known_card(torch.cuda.get_device_name(model.device)) if cuda else None
+        self._plans: dict[tuple[str, int, int], BlockPlan] = {}
 
     def self_test(self) -> str:
         """Return why the kernels must not be used here; "" where they give right numbers.
@@ -70,17 +80,43 @@ class KernelBlocks:
         x = model.embed[tokens].contiguous()
         decodes = len(runs) <= MOST_DECODES and all(r.count == 1 for r in runs)
         tiling = self._tiling(len(tokens), decodes)
+        launches, programs = self._launches if decodes else "prefill", self._programs
+        if decodes and launches == "mega" and self._card is not None:
+            plan = self.plan(self._card, runs)
+            launches, programs = self._planned(plan)
+            tiling = replace(tiling, warm=plan.tiling.warm, dependent=plan.tiling.dependent)
         batch = self._batch(runs, decodes, tiling)
         space = self._space(len(tokens), tiling, decodes)
-        launches = self._launches if decodes else "prefill"
         tables = _Tables(cache, runs)
         for layer, weights in enumerate(self._weights):
-            x = run(
+            x = self.launcher.run(
                 self.spec, weights, model.rope, x, tables.of(layer), batch, space, tiling,
-                launches, self._programs,
+                launches, programs,
             )  # fmt: skip
         x = functional.rms_norm(x[last], (shape.hidden,), model.norm, shape.eps)
         return x @ model.head.T
+
+    def plan(self, card: Gpu, runs: Sequence[Run]) -> BlockPlan:
+        """Return the plan of a pass of decodes on *card*, by the hint that all of its jobs share.
+
+        Hints break ties between launch shapes alone: how a context is split stays the engine's, so
+        that a request's numbers do not hang on its company.
+        """
+        hints = {r.sequence.job.kernel_hint for r in runs}
+        hint = hints.pop() if len(hints) == 1 else ""
+        longest = max(r.past + 1 for r in runs)
+        key = (hint, bucket(len(runs)), bucket(longest))
+        if key not in self._plans:
+            precision = _PRECISIONS[self.model.dtype]
+            self._plans[key] = choose(
+                model_of(self.spec), card, hint, batch=key[1], length=key[2], precision=precision,
+                triton=installed_triton(),
+            )  # fmt: skip
+        return self._plans[key]
+
+    def _planned(self, plan: BlockPlan) -> tuple[Shape, int]:
+        five = launch_shape(plan) == "split5"
+        return "split5" if five else "mega", self._programs * (1 if five else plan.programs_per_sm)
 
     def _tiling(self, rows: int, decodes: bool) -> Tiling:
         if decodes:

@@ -18,7 +18,7 @@ from dispatch.errors import NotMeasurable
 from kernels.gpu import costs, shapes
 from kernels.gpu.clock import Clock
 from kernels.launch import require_capability
-from kernels.plan import tiling_for
+from kernels.plan import known_card, tiling_for
 from kernels.selftest import failure
 from kernels.spec import BlockSpec, decode_tiling, spec_of
 
@@ -189,10 +189,8 @@ def document(clock: Clock, found: list[Row]) -> Row:
 
 def catalogue_name(card: str) -> str:
     """Return the catalogue's name of a card that torch names; the card's own where it has none."""
-    for gpu in hardware.gpus().values():
-        if card.lower() in (n.lower() for n in (gpu.name, *gpu.aliases)):
-            return gpu.name
-    return card.replace(" ", "-")
+    known = known_card(card)
+    return card.replace(" ", "-") if known is None else known.name
 
 
 def write(result: Row, folder: Path) -> Path:

@@ -21,8 +21,10 @@ finally:
     else:
         os.environ["TRITON_INTERPRET"] = _before
 
-NEEDS_TRITON = ("test_block", "test_prompt", "test_barrier", "test_counts", "test_honest",
-                "test_aot", "test_ops", "test_check", "test_baselines", "test_runner")  # fmt: skip
+NEEDS_TRITON = (
+    "test_block", "test_prompt", "test_barrier", "test_counts", "test_honest", "test_aot",
+    "test_ops", "test_check", "test_baselines", "test_runner", "test_fallback",
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

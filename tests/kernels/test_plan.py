@@ -59,7 +59,7 @@ def test_measured_costs_decide_where_a_card_has_them(monkeypatch: pytest.MonkeyP
     finally:
         bounds._calibration.cache_clear()
     assert found.shape == "split5"
-    assert found.costs == "measured 2026-01-01"
+    assert found.costs == "launches measured 2026-01-01"
 
 
 @pytest.mark.parametrize(
