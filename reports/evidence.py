@@ -188,6 +188,7 @@ def compose(data: Analysis) -> Document:
         data.steps,
         data.factorials,
         data.causes,
+        data.agreement.gains,
     )
     sections = [
         opening.section(run, data.verdict, head),

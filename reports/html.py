@@ -27,6 +27,7 @@ _NAV: Final = {
     "parts": "Which part did what",
     "maps": "When it holds",
     "pressure": "Load",
+    "router-log": "Router log",
     "limits": "Workload",
     "ledger": "Keys",
 }

@@ -4,12 +4,13 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from reports import attribution, causes, latency, segments, utilisation
+from reports import attribution, causes, gain, latency, segments, utilisation
 from reports import metrics as m
 from reports.attribution import Step
 from reports.compare import ratio_at
 from reports.document import Banner, Paragraph, Section, Table, Tile
 from reports.factorial import Effects
+from reports.gain import Gain
 from reports.intervals import Verdict3, nearest_rank
 from reports.numbers import change, change_span, number, p_value, percent, seconds, signed, span
 from reports.pressure import arm_config, section_of
@@ -69,6 +70,7 @@ def banner(
     steps: tuple[Step, ...],
     cells: tuple[Effects, ...],
     found: causes.Causes,
+    gains: tuple[Gain, ...] = (),
 ) -> Banner:
     """Return the verdict block."""
     told = [_binding(run, verdict)]
@@ -78,6 +80,8 @@ def banner(
     told.append(_by_itself(run, alone, steps))
     told.append(attribution.sentence(run, steps, cells))
     told.append(latency.slower(run, delays))
+    if gains:
+        told.append(gain.sentence(run, gains))
     told.append(segments.sentence(slices))
     if verdict.targets:
         told.append(f"**Targets**: {verdict.targets}.")

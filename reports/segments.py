@@ -38,6 +38,7 @@ DIMENSIONS: Final = {
     "gpu": "GPU kind that the baseline chose",
     "hour": "time of arrival",
     "session": "session (largest)",
+    "hint": "kernel hint",
 }
 _WHO: Final = {
     "length": "prompts of {} tokens",
@@ -45,6 +46,7 @@ _WHO: Final = {
     "gpu": "requests that the baseline put on {}",
     "hour": "arrivals at {}",
     "session": "session {}",
+    "hint": "kernel hint {}",
 }
 
 
@@ -121,6 +123,9 @@ def _codes(run: Run, dimension: str) -> tuple[list[NDArray[np.int64]], list[str]
             return [np.searchsorted(edges, c["prompt_tokens"]) - 1 for c in cells], names
         case "model":
             return [c["model"].astype(np.int64) for c in cells], list(cells[0].names["model"])
+        case "hint":
+            named = [name or "none" for name in cells[0].names["kernel_hint"]]
+            return [c["kernel_hint"].astype(np.int64) for c in cells], named
         case "gpu":
             return _gpu_codes(run, cells)
         case "hour":

@@ -241,6 +241,18 @@ def test_the_worst_segment_is_on_the_first_page(tmp_path: Path) -> None:
     assert any("2,049–4,096" in s for s in banner.sentences)  # type: ignore[union-attr]
 
 
+def test_requests_that_share_a_kernel_hint_are_a_segment(tmp_path: Path) -> None:
+    manifest = sj.write(tmp_path, (CLEAN, FASTER), n=300, replicates=2)
+    path = tmp_path / "requests.parquet"
+    table = pq.read_table(path).to_pandas()
+    table["kernel_hint"] = ["memory_efficient" if r % 3 else "" for r in table.request]
+    table.to_parquet(path)
+    found = segments.analyse(read_run(tmp_path, manifest))
+    named = {s.name: s.requests for s in found if s.dimension == "hint"}
+    assert set(named) == {"none", "memory_efficient"}
+    assert named["memory_efficient"] > named["none"]
+
+
 def test_ten_a_a_comparisons_call_no_segment_worse(tmp_path: Path) -> None:
     called = 0
     for seed in range(10):
