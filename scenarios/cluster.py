@@ -64,6 +64,8 @@ def _local(address: str, distributed: Any, stack: contextlib.ExitStack) -> Any:
                 "distributed.diagnostics.nvml": False,  # cells need no GPU
                 "distributed.scheduler.allowed-failures": TRIES - 1,
                 "distributed.scheduler.worker-saturation": 1.0,
+                "distributed.scheduler.work-stealing": False,  # nothing waits on a worker
+                "distributed.worker.profile.enabled": False,  # it samples stacks all the while
             }
         )
     )

@@ -91,9 +91,9 @@ class Summariser:
         seed = arms.seed(scenario, order.replicate)
         try:
             facts = sim.replay(trace, setup, seed, journal, progress=progress)
+            journal.close()
         except HopelessError:
             return cut_short(len(trace))
-        journal.close()
         devices = sum(pool.count for pool in setup.fleet.pools)
         return summarise(rows, facts.as_dict(), scenario.slo, devices, scenario.warmup_s)
 
@@ -136,6 +136,8 @@ class Sweep:
         self._keeping = True
         self.ran = 0
         self.reused = 0
+        self.failures: dict[str, int] = {}
+        """What cells failed of, and how many did."""
 
     def __enter__(self) -> "Sweep":
         self._stack.enter_context(terminable())
@@ -180,7 +182,10 @@ class Sweep:
         for done in self._execute(work.orders) if work.orders else ():
             name = work.names[done.index]
             self.ran += 1
-            if done.failure is None:
+            if done.failure is not None:
+                text = done.failure.text
+                self.failures[text] = self.failures.get(text, 0) + 1
+            else:
                 self._keep(name, done.result)
                 if work.orders[done.index].brief and not done.result.get("cut"):
                     self._keep(work.whole[done.index], done.result)  # it went to the end

@@ -22,13 +22,24 @@ def _finite(node: Any) -> Any:
 
 
 def print_table(
-    title: str, head: Sequence[str], rows: Iterable[Sequence[Any]], numbers: int = 0
+    title: str,
+    head: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    numbers: int = 0,
+    lines: bool = True,
 ) -> None:
-    """Print a table; the last *numbers* columns are set flush right."""
+    """Print a table; the last *numbers* columns are set flush right.
+
+    Without *lines* between its columns it is narrower by two places a column.
+    """
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", pad_edge=False)
+    table = Table(
+        title=title, title_justify="left", pad_edge=False, show_edge=lines,
+        box=box.HEAVY_HEAD if lines else box.SIMPLE_HEAD, collapse_padding=not lines,
+    )  # fmt: skip
     for place, name in enumerate(head):
         right = place >= len(head) - numbers
         table.add_column(name, justify="right" if right else "left", overflow="fold")

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+from reports.intervals import sample_floor
 from reports.numbers import number
 from reports.student import binomial_bounds
 from scenarios.plan.answer import Answer, broken
@@ -42,6 +43,11 @@ def _nearest(found: Answer) -> str:
         return "its cells failed."
     binds = found.binding[0].text()
     fleet = found.search.kinds.text(found.largest.counts)
+    if any(math.isnan(b.value) for b in found.binding):
+        offered = min(figures.get("offered", 0.0) for figures in found.largest.figures)
+        floor = sample_floor(99.0)
+        count = f"{offered:,.0f} are offered, {floor:,} are needed"
+        return f"{binds}: {count}; replay more of the trace."
     if all(math.isfinite(b.value) for b in found.binding):
         point = ", ".join(f"{b.key} <= {b.value:.4g}" for b in found.binding)
         return f"{binds}; the nearest feasible point is {point} on {fleet}."

@@ -192,6 +192,13 @@ def test_a_brief_cell_ends_once_its_p99s_must_be_infinite_and_only_then(tmp_path
         assert json.dumps(dict(full.figures)) == json.dumps(dict(same.figures))
 
 
+def test_a_brief_cell_of_few_requests_may_end_at_its_last(tmp_path: Path) -> None:
+    lost = load(small(tmp_path, limit=100), ["wait.deadline_s=1"])
+    with sweep(tmp_path) as runner:
+        (outcome,) = runner.run(brief(lost, "direct")[:1])
+    assert (outcome.failure, outcome.figures["ttft_p99_s"]) == ("", math.inf)
+
+
 def test_what_a_brief_cell_found_to_its_end_is_known_to_a_whole_one(tmp_path: Path) -> None:
     light = load(small(tmp_path), ["trace.scale=0.1", "wait.deadline_s=600"])
     short, whole = brief(light, "direct")

@@ -51,6 +51,8 @@ def plan(
     An SLO holds where it holds in every replicate, over all offered requests.
     Exit code 0: some arm has a fleet; 1: none has.
     """
+    from sys import stderr
+
     from scenarios.cluster import executor
     from scenarios.folder import check_target
     from scenarios.plan.answer import as_dict
@@ -69,6 +71,11 @@ def plan(
         Sweep(jobs, store=Store(cache), make_executor=make, quiet=quiet) as sweep,
     ):
         answers = plan_arms(whole, sweep, most=most, deep=deep, quiet=quiet)
+    for (
+        text,
+        count,
+    ) in sweep.failures.items():  # they count as not holding, and must not do so unseen
+        print(f"{count:,} cells failed: {text}", file=stderr)
     if output is not None:
         write(output, whole, answers, force)
     if json:

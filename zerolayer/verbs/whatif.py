@@ -86,5 +86,5 @@ def whatif(
             for arm in whole.arms
         ]
         head = [*keys, "arm", *shown.values()]
-        print_table(f"What if: {made.base.name}", head, body, len(shown))
+        print_table(f"What if: {made.base.name}", head, body, len(shown), lines=False)
     return 1 if any(row["failure"] for row in rows) else 0
