@@ -1,9 +1,11 @@
-"""Faults of a run: drawn by key before it starts, so that all arms meet the same ones.
+"""Faults of a run: drawn by key alone, so that all arms meet the same ones.
 
 A fault by schedule comes once; one by rate comes in a Poisson process keyed by (seed, number of the
-fault). A replica that is not named is drawn by key too.
+fault). A replica that is not named is drawn by key too. Each strike sets the next, so that a run
+need not know its own end.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -44,17 +46,21 @@ def strikes(
 ) -> Iterator[Strike]:
     """Yield every occurrence that begins before *horizon_s*; of *kinds* where any is given."""
     for number, fault in enumerate(faults):
-        if kinds and fault.kind not in kinds:
-            continue
-        for turn, at_s in enumerate(_begins(fault, number, seed, horizon_s)):
-            start = nanoseconds(at_s)
-            yield Strike(fault, number, turn, start, start + nanoseconds(fault.duration_s))
+        if not kinds or fault.kind in kinds:
+            yield from _of_one(fault, number, seed, horizon_s)
 
 
-def _begins(fault: FaultConfig, number: int, seed: int, horizon_s: float) -> Iterator[float]:
+def _of_one(fault: FaultConfig, number: int, seed: int, horizon_s: float) -> Iterator[Strike]:
+    for turn, at_s in enumerate(_begins(fault, number, seed)):
+        if at_s >= horizon_s:
+            return
+        start = nanoseconds(at_s)
+        yield Strike(fault, number, turn, start, start + nanoseconds(fault.duration_s))
+
+
+def _begins(fault: FaultConfig, number: int, seed: int) -> Iterator[float]:
     if fault.at_s is not None:
-        if fault.at_s < horizon_s:
-            yield fault.at_s
+        yield fault.at_s
         return
     if fault.rate_per_h is None:
         raise InputError.at(
@@ -65,8 +71,6 @@ def _begins(fault: FaultConfig, number: int, seed: int, horizon_s: float) -> Ite
     while True:
         at_s += keyed.exponential(key, turn) * 3600.0 / fault.rate_per_h
         turn += 1
-        if at_s >= horizon_s:
-            return
         yield at_s
 
 
@@ -95,26 +99,57 @@ def with_surges(trace: Trace, faults: tuple[FaultConfig, ...], seed: int) -> Tra
     return trace.take(np.concatenate(rows)[order], arrival[order])
 
 
+class _Touching:
+    """The strikes of one fault of requests, as far as arrivals, which come in order, have come."""
+
+    def __init__(self, coming: Iterator[Strike]) -> None:
+        self._coming = coming
+        self._next = next(coming, None)
+        self._now: list[Strike] = []
+        self.struck = 0
+
+    def at(self, when: int) -> list[Strike]:
+        """Return the strikes under way at *when*."""
+        while self._next is not None and self._next.start_ns <= when:
+            self._now.append(self._next)
+            self.struck += 1
+            self._next = next(self._coming, None)
+        if self._now:
+            self._now = [strike for strike in self._now if strike.end_ns > when]
+        return self._now
+
+
 class Faults:
     """Strikes the fleet of one world."""
 
-    def __init__(self, world: "World", horizon_s: float) -> None:
+    def __init__(self, world: "World") -> None:
         self.world = world
-        self.count = 0
-        self._touching: list[Strike] = []
-        begin: dict[str, Callable[[Strike], None]] = {
+        self._struck = 0
+        self._touching: list[_Touching] = []
+        self._begin: dict[str, Callable[[Strike], None]] = {
             "gpu_lost": self._gpu_lost, "link_degraded": self._link_degraded,
             "ecc_slow": self._ecc_slow, "telemetry_outage": self._telemetry_outage,
             "router_crash": self._router_crash, "memory_leak": self._memory_leak,
         }  # fmt: skip
-        for strike in strikes(world.setup.faults, world.seed, horizon_s):
-            self.count += 1
-            kind = strike.config.kind
-            if kind in _OF_REQUESTS:
-                self._touching.append(strike)
-            elif kind in begin:
-                self._candidates(strike)
-                world.env.call_at(strike.start_ns, begin[kind], strike, FIRST)
+        for number, fault in enumerate(world.setup.faults):
+            coming = _of_one(fault, number, world.seed, math.inf)
+            if fault.kind in _OF_REQUESTS:
+                self._touching.append(_Touching(coming))
+            elif fault.kind in self._begin:
+                self._expect(coming)
+
+    def _expect(self, coming: Iterator[Strike]) -> None:
+        """Let the next of *coming* strike when its time has come, and then the one after it."""
+        strike = next(coming, None)
+        if strike is not None:
+            self._candidates(strike)
+            self.world.env.call_at(strike.start_ns, self._strike, (strike, coming), FIRST)
+
+    def _strike(self, struck: tuple[Strike, Iterator[Strike]]) -> None:
+        strike, coming = struck
+        self._struck += 1
+        self._begin[strike.config.kind](strike)
+        self._expect(coming)
 
     # -- whom it hits -------------------------------------------------------------------------
 
@@ -226,9 +261,7 @@ class Faults:
 
     def touch(self, call: "Call") -> None:
         """Make *call* a slow or a leaving client where a strike at its arrival says so."""
-        for strike in self._touching:
-            if not strike.start_ns <= call.arrival_ns < strike.end_ns:
-                continue
+        for strike in (s for t in self._touching for s in t.at(call.arrival_ns)):
             fault = strike.config
             key = keyed.stream(self.world.seed, f"fault {strike.number} requests")
             if keyed.uniform(key, call.row) >= fault.ratio:
@@ -239,6 +272,11 @@ class Faults:
             stays = nanoseconds(fault.factor * keyed.exponential(key, call.row, 1))
             at = max(self.world.env.ns, call.arrival_ns + max(1, stays))
             self.world.env.call_at(at, self._leave, call, FIRST)
+
+    @property
+    def count(self) -> int:
+        """Strikes so far: of requests, those that an arrival has met or seen go by."""
+        return self._struck + sum(t.struck for t in self._touching)
 
     @property
     def touching(self) -> bool:

@@ -1,7 +1,7 @@
 """From the columns of a trace to requests, a few thousand rows at a time."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -93,7 +93,7 @@ def calls(
         hint = _named(trace.kernel_hint, names, rows, "", count)
         session = _plain(trace.session, rows, -1, count)
         priority = _plain(trace.priority, rows, 0, count)
-        source = range(first_row + start + 1, first_row + start + count + 1)
+        source: Sequence[int] = range(first_row + start + 1, first_row + start + count + 1)
         if trace.source_row is not None:
             source = trace.source_row[rows].tolist()
         for i in range(count):

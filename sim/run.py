@@ -34,12 +34,17 @@ def replay(
     """Replay *trace* through the door, the policy and the engines of *setup*.
 
     A trace may come in parts of rising arrival times, so that a week of traffic needs no more
-    memory than an hour; then without faults, which are drawn for a known span. Rows go to
-    *journal*; *progress* is told how many requests have ended since its last call. Raises
-    InputError where the set-up cannot serve at all. Time is quantised to 1 ns.
+    memory than an hour; then without surges, whose copies may come before what they are copies of
+    and so need the whole. Rows go to *journal*; *progress* is told how many requests have ended
+    since its last call. Raises InputError where the set-up cannot serve at all. Time is quantised
+    to 1 ns.
     """
-    if setup.faults and not isinstance(trace, Trace):
-        raise InputError.at("faults", "are given for a trace in parts", "give the trace whole")
+    surges = [f"faults[{i}]" for i, f in enumerate(setup.faults) if f.kind == "arrival_surge"]
+    if surges and not isinstance(trace, Trace):
+        raise InputError.at(
+            surges[0], "arrival_surge copies requests of a whole window; the trace is in parts",
+            "give the trace whole, or leave the surge out: every other fault works",
+        )  # fmt: skip
     if isinstance(trace, Trace) and len(trace):
         trace = with_surges(trace, setup.faults, seed)
     run = _Run(trace, setup, seed, journal, progress)
@@ -98,10 +103,10 @@ class _Run:
         world.telemetry = self.telemetry
         self.door = self._door()
         world.door = self.door
+        self.faults: Faults | None = None
         if setup.faults:
-            faults = Faults(world, self.horizon_ns / S)
-            world.faults = faults if faults.touching else None
-            self.notes.append(f"{faults.count} faults struck")
+            self.faults = Faults(world)
+            world.faults = self.faults if self.faults.touching else None
 
     @property
     def last_ns(self) -> int:
@@ -149,6 +154,8 @@ class _Run:
         if sum(world.outcomes) != self.parts.rows:
             raise InvariantError(f"{self.parts.rows} offered, {sum(world.outcomes)} accounted for")
         world.dispatcher.check_books()
+        if self.faults is not None:
+            self.notes.append(f"{self.faults.count} faults struck")
 
     def facts(self) -> RunFacts:
         """Return the counts and conditions of the run."""

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from arms import arm, run, trace
 
 from dispatch.config import PolicyConfig, WaitConfig
+from dispatch.errors import InputError
 from dispatch.outcomes import Outcome, RootCause
 from sim.config import DoorConfig, FaultConfig, PoolConfig, TelemetryConfig, TransferConfig
 
@@ -138,13 +140,16 @@ def test_prefill_and_decode_apart_lose_no_request(rows, link, deadline, faults, 
     cuts=st.lists(st.integers(0, 60), max_size=4),
     legacy=st.booleans(),
     drain_s=st.sampled_from([0.0, 1.0, 60.0]),
+    struck=st.lists(st.one_of(faults, rates), max_size=3).map(
+        lambda found: tuple(f for f in found if f.kind != "arrival_surge")
+    ),
 )
-@settings(max_examples=40)
-def test_a_trace_in_parts_gives_the_rows_of_the_whole_one(rows, cuts, legacy, drain_s):
+@settings(max_examples=60)
+def test_a_trace_in_parts_gives_the_rows_of_the_whole_one(rows, cuts, legacy, drain_s, struck):
     gaps, prompts, outputs = zip(*rows, strict=True)
     whole = trace(np.cumsum(gaps), prompts, outputs)
     door = DoorConfig(kind="legacy", workers=1, handling_mean_ms=400.0) if legacy else DoorConfig()
-    setup = arm(count=2, door=door, drain_s=drain_s, wait=WaitConfig(deadline_s=5.0))
+    setup = arm(count=2, door=door, drain_s=drain_s, wait=WaitConfig(deadline_s=5.0), faults=struck)
     edges = [0, *sorted(min(c, len(rows)) for c in cuts), len(rows)]
     parts = [
         whole.take(np.arange(a, b), whole.arrival_s[a:b]) for a, b in itertools.pairwise(edges)
@@ -153,3 +158,10 @@ def test_a_trace_in_parts_gives_the_rows_of_the_whole_one(rows, cuts, legacy, dr
     _, other, second, _ = run(iter(parts), setup)
     assert one.equals(other)
     assert first.equals(second)
+
+
+def test_a_surge_needs_the_whole_trace_and_says_so():
+    surge = FaultConfig(kind="arrival_surge", at_s=0.0)
+    slow = FaultConfig(kind="ecc_slow", at_s=0.0)
+    with pytest.raises(InputError, match=r"faults\[1\].*give the trace whole"):
+        run(iter([trace([0.0, 1.0])]), arm(faults=(slow, surge)))
