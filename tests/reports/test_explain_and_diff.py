@@ -131,3 +131,12 @@ def test_a_fault_shows_in_the_drill_and_is_over_when_it_is_over(tmp_path: Path) 
     assert direct.recover_s == 0.0
     assert rule is not None
     assert rule.alarms_baseline <= 0.01 * rule.batches + 1
+
+
+def test_an_arm_that_only_one_run_has_is_named_once(tmp_path: Path) -> None:
+    for name, arms in (("a", (A, sj.DIRECT)), ("b", (A, sj.STATIC, sj.DIRECT))):
+        manifest = sj.write(tmp_path / name, arms, n=120, replicates=2)
+        (tmp_path / name / "manifest.json").write_text(json.dumps(manifest))
+    found = compare(tmp_path / "a", tmp_path / "b")
+    assert found.only == ("direct-static",)
+    assert not [key for key, *_ in found.settings if "direct-static" in key]
