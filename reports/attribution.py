@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final
 
-from reports import factorial_report
+from reports import factorial_report, gain
 from reports import metrics as m
 from reports.document import Paragraph, Section, Table
 from reports.factorial import Effects
@@ -85,8 +85,9 @@ def _settings(run: Run, arm: str) -> dict[str, str]:
 
 
 def analyse(run: Run) -> tuple[Step, ...]:
-    """Return every pair of arms, those of one switch first."""
-    order = [run.baseline, *(a for a in run.arms if a not in (run.baseline, run.candidate))]
+    """Return every pair of arms but the oracle's, which nobody can deploy; one switch first."""
+    aside = (run.baseline, run.candidate, gain.oracle(run))
+    order = [run.baseline, *(a for a in run.arms if a not in aside)]
     order += [run.candidate] if run.candidate not in order else []
     steps = [_step(run, a, b) for a, b in combinations(order, 2)]
     return tuple(sorted(steps, key=lambda s: (len(s.switches), order.index(s.a))))

@@ -31,7 +31,7 @@ def designs(run: Run) -> tuple[Effects, ...]:
         about = {"metric": "mean e2e of finished requests", "unit": "s", "larger_is_better": False}
         found.append(_design({**table, **about, "cells": cells}, run.confidence, "on latency"))
     for name, other in sorted((run.manifest.get("factorial_variants") or {}).items()):
-        found.append(_design(other, run.confidence, f"with {name}"))
+        found.append(_design(other, run.confidence, f"with {name.replace('=', ' at ')}"))
     return tuple(found)
 
 
@@ -117,8 +117,12 @@ def add_to(section: Section, data: Effects, number_of: int = 0) -> None:
 
 
 def waterfall(data: Effects, number_of: int = 0) -> Plot:
-    """Return the waterfall from the old world to the new, largest effects first."""
-    order = sorted(range(len(data.switches)), key=lambda i: -abs(data.effects[i].mean))
+    """Return the waterfall from the old world to the new.
+
+    Losses come first, then gains: so no level on the way passes the end (a share of 100 %).
+    """
+    sign = 1 if data.larger_is_better else -1
+    order = sorted(range(len(data.switches)), key=lambda i: sign * data.effects[i].mean)
 
     def paint(axes: "Axes") -> None:
         names = ["all old", *(data.switches[i] for i in order), "all new"]
@@ -152,7 +156,8 @@ def waterfall(data: Effects, number_of: int = 0) -> Plot:
         f"waterfall-{number_of}",
         f"From the old world to the new, part by part {data.heading}".strip(),
         f"{data.metric} with every switch old, what each switch adds (Shapley value, line: "
-        "interval), and with every switch new. The axis does not start at zero.",
+        "interval), and with every switch new; losses first, then gains. Levels on the way are "
+        "sums of effects, and no state of any fleet. The axis does not start at zero.",
         paint,
         wide=True,
     )
