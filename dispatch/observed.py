@@ -21,10 +21,10 @@ def link_order(ring_s: float, pcie_ratio: float) -> float:
     """Return one number that orders links by ring latency, then PCIe use; NaN comes last."""
     ring = RING_STEPS - 1
     if ring_s == ring_s:  # not NaN
-        ring = min(round(min(ring_s, 5.0) * RING_STEPS_PER_S), RING_STEPS - 2)
+        ring = min(float(round(min(ring_s, 5.0) * RING_STEPS_PER_S)), RING_STEPS - 2)
     pcie = PCIE_STEPS - 1
     if pcie_ratio == pcie_ratio:
-        pcie = round(min(pcie_ratio, 1.0) * (PCIE_STEPS - 2))
+        pcie = float(round(min(pcie_ratio, 1.0) * (PCIE_STEPS - 2)))
     return ring * PCIE_STEPS + pcie
 
 
