@@ -12,6 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from dispatch.hardware import gpu, model
+from kernels.evidence import Block, claims
 from scenarios.folder import MANIFEST
 from scenarios.schema import Scenario
 
@@ -38,6 +40,7 @@ def describe_run(scenario: Scenario, trace: Mapping[str, Any], started_at: str) 
         "trace": dict(trace),
         "seed": scenario.seed,
         "replicates": scenario.replicates,
+        "kernels": kernel_claims(scenario),
         "randomness": "splitmix64 keys by (seed, concern, ids); PCG64 for bulk draws",
         "code": code_version(),
         "packages": packages(),
@@ -46,6 +49,16 @@ def describe_run(scenario: Scenario, trace: Mapping[str, Any], started_at: str) 
         "python_hash_seed": os.environ.get("PYTHONHASHSEED", "random"),
         "started_at": started_at,
     }
+
+
+def kernel_claims(scenario: Scenario) -> dict[str, Any]:
+    """Return what the kernels' bounds, or their measurements, say of this scenario's blocks."""
+    fleets = [scenario.fleet, *(arm.fleet for arm in scenario.arms)]
+    blocks = []
+    for pool in (pool for fleet in fleets if fleet is not None for pool in fleet.pools):
+        config = pool.model or scenario.model
+        blocks.append(Block(model(config.name), gpu(pool.gpu), pool.tp, config.precision))
+    return claims(blocks)
 
 
 def scenario_hash(scenario: Scenario) -> str:

@@ -93,7 +93,7 @@ def test_the_simulator_prices_the_plan_alike(batch: int) -> None:
     cost = StepCost(H200, LLAMA, "bf16", 1, found.variant, kv_precision="bf16")
     parts = cost.parts((), (), batch, batch * 1024.0)
     blocks = parts.total_s - parts.lm_head_s - parts.host_s
-    assert found.predicted_s * LLAMA.layers == pytest.approx(blocks)
+    assert found.predicted_s * LLAMA.layers == pytest.approx(blocks, rel=1e-3)
 
 
 @given(block_specs(), st.integers(1, 64), st.sampled_from((1, 4, 16)), st.booleans())
