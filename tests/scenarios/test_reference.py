@@ -66,3 +66,14 @@ def test_the_oracle_needs_no_live_world(tmp_path: Path) -> None:
         main(["evidence", scenario, "--world", "live", "--router-log", "x.csv", "-o",
               str(tmp_path / "run")])  # fmt: skip
     assert left.value.code == 2
+
+
+def test_over_paged_memory_the_oracle_answers_no_fewer_than_the_worst(tmp_path: Path) -> None:
+    paged = [
+        "arms.*.engine.kv=paged", "arms.*.engine.admission=guarded",
+        "arms.*.engine.preemption=recompute", "trace.scale=3", "replicates=1",
+    ]  # fmt: skip
+    scenario = with_oracle(load(small(tmp_path, limit=300, more=WORST), paged))
+    done = run(scenario, None, jobs=1, quiet=True).manifest["arms"]
+    finished = {arm: about["facts"][0]["outcomes"]["finished"] for arm, about in done.items()}
+    assert finished[ORACLE] >= finished["worst"] > 0
