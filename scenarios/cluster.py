@@ -64,7 +64,10 @@ def _local(address: str, distributed: Any, stack: contextlib.ExitStack) -> Any:
                 "distributed.diagnostics.nvml": False,  # cells need no GPU
                 "distributed.scheduler.allowed-failures": TRIES - 1,
                 "distributed.scheduler.worker-saturation": 1.0,
-                "distributed.scheduler.work-stealing": False,  # nothing waits on a worker
+                # The rest waits at the scheduler however many traces it hangs on: else all that
+                # was handed to a worker is charged when it dies.
+                "distributed.scheduler.rootish-taskgroup": 1_000_000,
+                "distributed.scheduler.rootish-taskgroup-dependencies": 1_000_000,
                 "distributed.worker.profile.enabled": False,  # it samples stacks all the while
             }
         )

@@ -104,8 +104,9 @@ async def answering(search: Search, *, deep: bool = True) -> Answer:
         [search.smallest(family), *(search.bisect(one) for one in alone)]
     )
     mix = await search.cheapest(sizes, fleet) if sizes else Mix(None, 0)
-    known = trust(search.scenario, search.arm)
-    found = Answer(search.arm.name, search, fleet, mix, error=known.error, trust=known.text)
+    found = Answer(search.arm.name, search, fleet, mix)
+    known = trust(search.scenario, search.arm, found.best.counts if found.best else None)
+    found.error, found.trust = known.error, known.text
     if fleet is not None and sum(fleet.counts) > 1:
         found.mix_below = await search.shown(family(sum(fleet.counts) - 1))
     best = found.best

@@ -7,6 +7,7 @@ from typing import Final
 from dispatch import hardware
 from dispatch.hardware import Calibration
 from scenarios import arms
+from scenarios.plan.fleets import Counts
 from scenarios.schema import ArmConfig, Scenario
 
 ASSUMED_ERROR: Final = 0.2
@@ -23,11 +24,17 @@ class Trust:
     text: str
 
 
-def trust(scenario: Scenario, arm: ArmConfig) -> Trust:
-    """Return the worst stated error over the GPUs of *arm*, or the assumed one."""
+def trust(scenario: Scenario, arm: ArmConfig, counts: Counts | None = None) -> Trust:
+    """Return the worst stated error over the GPUs of *arm*, or the assumed one.
+
+    *counts* are the replicas of each pool; of a pool without any nothing needs to be known.
+    """
     known: dict[str, float] = {}
     unknown: list[str] = []
-    for pool in arms.fleet(scenario, arm).pools:
+    pools = arms.fleet(scenario, arm).pools
+    for pool, count in zip(pools, counts or [1] * len(pools), strict=True):
+        if not count:
+            continue
         card = hardware.gpu(pool.gpu)
         error = stated_error(hardware.calibration(card, arm.engine.kernel_plan), pool.tp)
         if math.isnan(error):

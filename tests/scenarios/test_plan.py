@@ -186,3 +186,13 @@ def test_the_trust_in_an_arm_names_its_gpus() -> None:
     found = trust(scenario, scenario.arms[0])
     assert 0 < found.error < 1
     assert all(name in found.text for name in ("V100-32G", "A100-40G", "A100-80G"))
+
+
+def test_the_trust_in_a_fleet_is_that_in_the_gpus_that_it_has() -> None:
+    scenario = load("migration-2023q3")
+    arm = scenario.arms[0]
+    alone = trust(scenario, arm, (0, 0, 3))
+    assert "A100-80G" in alone.text
+    assert "V100" not in alone.text
+    assert alone.stated
+    assert alone.error < trust(scenario, arm, (1, 0, 3)).error
