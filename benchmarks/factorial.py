@@ -8,14 +8,17 @@ Combinations that are alike run once; nothing comes from the store of earlier ru
 
 import argparse
 import resource
+import sys
 import tempfile
 from pathlib import Path
 from time import perf_counter
 
-from scenarios import factorial
-from scenarios.load import load
-from scenarios.store import Store
-from scenarios.sweep import Sweep
+sys.path[0] = str(Path(__file__).resolve().parent.parent)  # not this folder, of another sim
+
+from scenarios import factorial  # noqa: E402
+from scenarios.load import load  # noqa: E402
+from scenarios.store import Store  # noqa: E402
+from scenarios.sweep import Sweep  # noqa: E402
 
 BAR_S = 360.0
 
