@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dispatch.errors import InputError
 from traces.trace import Trace
 
 _REST = "rest.pickle"
@@ -15,15 +16,20 @@ _REST = "rest.pickle"
 
 def save(trace: Trace, folder: Path) -> None:
     """Write the columns of *trace* as ``.npy`` files and all else beside them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    rest: dict[str, Any] = {}
-    for field in fields(trace):
-        value = getattr(trace, field.name)
-        if isinstance(value, np.ndarray):
-            np.save(folder / f"{field.name}.npy", value)
-        else:
-            rest[field.name] = value
-    (folder / _REST).write_bytes(pickle.dumps(rest))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        rest: dict[str, Any] = {}
+        for field in fields(trace):
+            value = getattr(trace, field.name)
+            if isinstance(value, np.ndarray):
+                np.save(folder / f"{field.name}.npy", value)
+            else:
+                rest[field.name] = value
+        (folder / _REST).write_bytes(pickle.dumps(rest))
+    except OSError as error:  # numpy's says neither where nor why
+        raise InputError.at(
+            str(folder.parent), f"has no room for the trace ({error})", "set TMPDIR to another"
+        ) from None
 
 
 def load(folder: Path) -> Trace:

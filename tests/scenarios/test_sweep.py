@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dispatch.errors import InputError
 from dispatch.outcomes import Outcome
 from reports.intervals import nearest_rank
+from scenarios import history, share
 from scenarios.load import load
 from scenarios.schema import Scenario
 from scenarios.store import Store, code, key
@@ -228,3 +229,9 @@ def test_a_collector_gives_up_only_where_no_p99_can_be_finite(
         assert (
             nearest_rank(np.concatenate([np.ones(offered - failed), samples[finished:]]), 99) == 1
         )
+
+
+def test_a_folder_without_room_for_the_trace_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(InputError, match="no room for the trace"):
+        share.save(history.load(load(small(tmp_path))), tmp_path / "file" / "trace")
