@@ -13,6 +13,7 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -73,11 +74,9 @@ def build(out: Path) -> None:
     """Copy the packages to *out* and compile the modules there."""
     if shutil.which("cc") is None and shutil.which("gcc") is None:
         _stop("no C compiler (cc or gcc) is on the PATH; without one the sources run as they are")
-    try:
-        import mypyc  # noqa: F401
-        import setuptools  # noqa: F401
-    except ImportError as error:
-        _stop(f"{error}; install the dev extra: pip install -e '.[dev]'")
+    missing = [name for name in ("mypyc", "setuptools") if find_spec(name) is None]
+    if missing:
+        _stop(f"not installed: {', '.join(missing)}; pip install setuptools -e '.[dev]'")
     if out.exists():
         shutil.rmtree(out)
     out.mkdir(parents=True)
@@ -134,9 +133,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "compiled")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--no-check", action="store_true", help="only compile")
+    parser.add_argument("--no-build", action="store_true", help="only check what is there")
     given = parser.parse_args()
-    build(given.out.resolve())
-    print(f"compiled {len(MODULES)} modules into {given.out}")
+    if not given.no_build:
+        build(given.out.resolve())
+        print(f"compiled {len(MODULES)} modules into {given.out}")
     if not given.no_check and not check(given.out.resolve(), given.rounds):
         raise SystemExit(1)
 
