@@ -1,4 +1,8 @@
-"""The whole check in the order of what decides most: JSON lines, under four minutes."""
+"""The whole check in the order of what decides most: JSON lines, under four minutes.
+
+``python -m kernels.gpu.check FIRST SPENT`` runs its cases from number FIRST on, as a child of
+:mod:`kernels.gpu.watch`, which loses one case where one hangs or ends the process.
+"""
 
 import json
 import platform
@@ -6,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +29,8 @@ from kernels.spec import BlockSpec, decode_tiling, spec_of
 Row = dict[str, Any]
 STOP_STARTING_S: Final = 200.0
 REPEATS: Final = 200
+BYTES_AT: Final = ("llama-3.2-1b", 1, 1024)
+"""Where the baseline's DRAM bytes are counted too."""
 
 
 @dataclass(frozen=True)
@@ -56,34 +62,80 @@ def device() -> torch.device:
     return found
 
 
-def rows(clock: Clock, size: Size) -> Iterator[Row]:
-    """Yield every result; shapes stop starting after 200 s, and each left out is named."""
-    cuda = clock.cuda
-    properties = torch.cuda.get_device_properties(clock.device) if cuda else None
+@dataclass(frozen=True)
+class Case:
+    """One thing to find out; ``late`` ones do not start when time is nearly up."""
+
+    kind: str
+    shape: tuple[str, int, int] | None
+    rows: Callable[[], Iterator[Row]]
+    late: bool = True
+
+    @property
+    def what(self) -> str:
+        """Its name."""
+        return self.kind if self.shape is None else f"{self.kind} {' '.join(map(str, self.shape))}"
+
+
+def cases(clock: Clock, size: Size) -> list[Case]:
+    """Return what the check does, in order."""
+    properties = torch.cuda.get_device_properties(clock.device) if clock.cuda else None
     grid = properties.multi_processor_count if properties else 1
     capability = properties.major + properties.minor / 10 if properties else 9.0
-    yield from costs.ceilings(clock, size.copy_bytes, size.side)
-    yield from costs.launch_costs(clock, grid, *size.chain)
-    todo: list[tuple[str, tuple[str, int, int]]] = [("right", s) for s in size.decodes[:4]]
-    todo += [("decode", s) for s in size.decodes] + [("prefill", s) for s in size.prompts]
-    for kind, shape in todo:
-        if clock.spent_s > STOP_STARTING_S:
-            yield {"kind": "left_out", "what": kind, "shape": list(shape), "why": "out of time"}
+
+    def decode(shape: tuple[str, int, int]) -> Case:
+        compiled = shape in size.compiled
+        return Case("decode", shape, lambda: shapes.decode_times(
+            clock, *shape, grid, compiled, size.spec, size.cold_bytes, size.timings))  # fmt: skip
+
+    def prompt(shape: tuple[str, int, int]) -> Case:
+        return Case("prefill", shape, lambda: shapes.prompt_times(
+            clock, *shape, capability, size.spec, size.cold_bytes, size.timings))  # fmt: skip
+
+    def is_right(shape: tuple[str, int, int]) -> Case:
+        return Case("right", shape, lambda: right(clock, size, shape, grid))
+
+    def moved(variant: str, shape: tuple[str, int, int]) -> Case:
+        return Case(f"bytes of {variant}", shape, lambda: dram_bytes(clock, variant, shape))
+
+    bytes_of = [("fused", BYTES_AT), ("three_stage", BYTES_AT)]
+    bytes_of += [("fused", shape) for shape in size.decodes if shape != BYTES_AT]
+    return [
+        Case("ceilings", None, lambda: costs.ceilings(clock, size.copy_bytes, size.side), False),
+        Case("costs", None, lambda: costs.launch_costs(clock, grid, *size.chain), False),
+        *map(is_right, size.decodes[:4]), *map(decode, size.decodes), *map(prompt, size.prompts),
+        *(moved(*each) for each in bytes_of),
+    ]  # fmt: skip
+
+
+def rows(clock: Clock, size: Size, first: int = 0, named: bool = False) -> Iterator[Row]:
+    """Yield every result from case *first* on; each case that fails or finds no time is named.
+
+    *named* yields a row before each case as well. An error of the device itself is not caught: its
+    context is gone, and only a fresh process can go on.
+    """
+    for at, case in enumerate(cases(clock, size)):
+        if at < first:
             continue
-        if kind == "right":
-            yield from right(clock, size, shape, grid)
-        elif kind == "decode":
-            yield from shapes.decode_times(
-                clock, *shape, grid, shape in size.compiled, size.spec, size.cold_bytes,
-                size.timings,
-            )  # fmt: skip
-        else:
-            yield from shapes.prompt_times(
-                clock, *shape, capability, size.spec, size.cold_bytes, size.timings
-            )
-        if cuda:
+        if named:
+            yield {"kind": "case", "at": at, "what": case.what}
+        shape = list(case.shape) if case.shape else None
+        if case.late and clock.spent_s > STOP_STARTING_S:
+            yield {"kind": "left_out", "what": case.kind, "shape": shape, "why": "out of time"}
+            continue
+        try:
+            yield from case.rows()
+        except Exception as error:
+            clock.wait()  # raises where the device is beyond use
+            yield {"kind": "failed", "what": case.what, "at": at, "error": told_of(error)}
+        if clock.cuda:
             torch.cuda.empty_cache()
-    yield from dram_bytes(clock)
+
+
+def told_of(error: BaseException) -> str:
+    """Return an error in one line."""
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
 
 
 def right(clock: Clock, size: Size, shape: tuple[str, int, int], grid: int) -> Iterator[Row]:
@@ -129,17 +181,13 @@ def _company(clock: Clock, spec: BlockSpec, rows: int, length: int, grid: int) -
     return "" if torch.equal(alone[0], together[-1]) else "the bits differ"
 
 
-def dram_bytes(clock: Clock) -> Iterator[Row]:
-    """Yield DRAM bytes by ncu of one fused and one three-stage block; say so where it lacks."""
-    shape = ("llama-3.2-1b", 1, 1024)
+def dram_bytes(clock: Clock, variant: str, shape: tuple[str, int, int]) -> Iterator[Row]:
+    """Yield the DRAM bytes of one block by ncu; say so where it is not there."""
+    row = {"kind": "bytes", "variant": variant, "shape": list(shape)}
     if not clock.cuda or shutil.which("ncu") is None:
-        yield {"kind": "bytes", "what": "ncu", "error": "ncu is not here: DRAM bytes not measured"}
+        yield {**row, "error": "ncu is not here: DRAM bytes not measured"}
         return
-    if clock.spent_s > STOP_STARTING_S:
-        yield {"kind": "left_out", "what": "bytes", "shape": list(shape), "why": "out of time"}
-        return
-    for variant in ("fused", "three_stage"):
-        yield {"kind": "bytes", "variant": variant, "shape": list(shape), **_ncu(variant, shape)}
+    yield {**row, **_ncu(variant, shape)}
 
 
 def _ncu(variant: str, shape: tuple[str, int, int]) -> Row:
@@ -153,7 +201,9 @@ def _ncu(variant: str, shape: tuple[str, int, int]) -> Row:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
         return {"dram_bytes": parse_ncu(done.stdout)}
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        return {"error": f"ncu failed: {type(error).__name__}"}
+        said = str(getattr(error, "stderr", None) or getattr(error, "stdout", None) or error)
+        last = said.strip().splitlines()[-1] if said.strip() else "no message"
+        return {"error": f"ncu failed: {type(error).__name__}: {last}"}
 
 
 def parse_ncu(text: str) -> float:
@@ -174,23 +224,27 @@ def parse_ncu(text: str) -> float:
     )
 
 
-def document(clock: Clock, found: list[Row]) -> Row:
+def card() -> str:
+    """Return torch's name of the GPU, of the machine where there is none."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
+
+
+def document(name: str, found: list[Row]) -> Row:
     """Return the result as it is committed: card, date, versions, costs and every row."""
     import triton
 
-    name = torch.cuda.get_device_name(clock.device) if clock.cuda else platform.machine()
     return {
         "gpu": name, "date": time.strftime("%Y-%m-%d"),
-        "versions": {"torch": torch.__version__, "triton": triton.__version__,
-                     "python": platform.python_version()},
+        "versions": {"torch": torch.__version__, "cuda": torch.version.cuda,
+                     "triton": triton.__version__, "python": platform.python_version()},
         "costs": {r["what"]: r["us"] for r in found if r["kind"] == "cost"}, "rows": found,
     }  # fmt: skip
 
 
-def catalogue_name(card: str) -> str:
+def catalogue_name(name: str) -> str:
     """Return the catalogue's name of a card that torch names; the card's own where it has none."""
-    known = known_card(card)
-    return card.replace(" ", "-") if known is None else known.name
+    known = known_card(name)
+    return name.replace(" ", "-") if known is None else known.name
 
 
 def write(result: Row, folder: Path) -> Path:
@@ -201,3 +255,16 @@ def write(result: Row, folder: Path) -> Path:
     part.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     part.replace(path)
     return path
+
+
+def main(first: int, spent_s: float) -> None:
+    """Print the rows of the cases from *first* on, as a watched child."""
+    clock = Clock(device())
+    clock.begin_s -= spent_s
+    for row in rows(clock, Size(), first, named=True):
+        print(json.dumps(row), flush=True)
+    print(json.dumps({"kind": "end"}), flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), float(sys.argv[2]))

@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from dispatch import hardware
-from kernels import baselines, bounds, reference
+from dispatch.hints import LaunchShape
+from kernels import baselines, bounds, reference, tuned
 from kernels.gpu.clock import Clock
 from kernels.launch import Batch, Cache, Shape, Weights, Workspace, run
 from kernels.plan import tiling_for
@@ -17,6 +18,8 @@ from kernels.selftest import random_weights
 from kernels.spec import BlockSpec, Tiling, prompt_tiling, spec_of
 
 Row = dict[str, Any]
+Timed = tuple[str, Callable[[], Tensor], bool]  # variant, its layers, whether in a graph
+Ours = tuple[LaunchShape, Tiling | None, int]  # launch shape, tiles, programs an SM
 DECODES: Final = (
     ("gpt-2", 1, 128), ("gpt-2-large", 1, 1024), ("llama-3.2-1b", 1, 1024),
     ("llama-3.1-8b", 1, 4096), ("llama-3.2-1b", 8, 4096), ("llama-3.2-1b", 32, 4096),
@@ -117,9 +120,14 @@ def decode_times(
     spec = spec or spec_of(hardware.model(model))
     stack = Stack.build(spec, batch, length, 1, clock, cold_bytes=cold_bytes)
     tiling = tiling_for(spec, "latency_optimized", bounds.DECODE, batch)
-    works: list[tuple[str, Callable[[], Tensor], bool]] = [
+    warm, both = replace(tiling, warm=True), replace(tiling, warm=True, dependent=True)
+    dependent = replace(tiling, dependent=True)
+    works: list[Timed] = [
         ("fused", stack.fused("mega", grid, tiling), True),
+        ("fused_warm", stack.fused("mega", grid, warm), True),
         ("split5", stack.fused("split5", 2 * grid, tiling), True),
+        ("split5_dependent", stack.fused("split5", 2 * grid, dependent), True),
+        ("split5_dependent_warm", stack.fused("split5", 2 * grid, both), True),
         ("sdpa_graph", stack.baseline(baselines.strong), True),
         ("three_stage_graph", stack.baseline(baselines.three_stage), True),
         ("three_stage", stack.baseline(baselines.three_stage), False),
@@ -127,11 +135,23 @@ def decode_times(
         ("hf", stack.baseline(baselines.hf_style), False),
     ]
     if clock.cuda:  # without co-residency two programs would wait for each other for ever
-        works.insert(1, ("fused_2_a_sm", stack.fused("mega", 2 * grid, tiling), True))
+        works.insert(2, ("fused_2_a_sm", stack.fused("mega", 2 * grid, tiling), True))
     if compiled:
         works.append(("strong", stack.baseline(torch.compile(baselines.strong)), True))
     head = {"kind": "time", "phase": "decode", "model": model, "batch": batch, "length": length}
-    yield from _times(clock, head, works, len(stack.layers), repeats)
+    entries: dict[str, Ours] = {
+        "fused": ("mega", tiling, 1), "fused_warm": ("mega", warm, 1),
+        "fused_2_a_sm": ("mega", tiling, 2), "split5": ("split5", tiling, 1),
+        "split5_dependent": ("split5", dependent, 1), "split5_dependent_warm": ("split5", both, 1),
+        "strong": ("torch", None, 1), "sdpa_graph": ("torch", None, 1),
+    }  # fmt: skip
+    for row in _times(clock, head, works, len(stack.layers), repeats):
+        yield row
+        if row["variant"] in entries and "us" in row:
+            shape, tiles, per_sm = entries[row["variant"]]
+            yield tuned.row(
+                spec, bounds.DECODE, "bf16", batch, length, shape, row["us"], tiles, per_sm
+            )
 
 
 def prompt_times(
@@ -143,7 +163,7 @@ def prompt_times(
     stack = Stack.build(spec, batch, length, length, clock, cold_bytes=cold_bytes)
     tiling = prompt_tiling(spec, batch * length, capability)
     many = 1 << 16 if clock.cuda else 1  # programs: more than tasks, so that each takes one
-    works: list[tuple[str, Callable[[], Tensor], bool]] = [
+    works: list[Timed] = [
         ("fused", stack.fused("prefill", many, tiling), True),
         ("sdpa_graph", stack.baseline(baselines.strong), True),
         ("three_stage_graph", stack.baseline(baselines.three_stage), True),
@@ -153,15 +173,16 @@ def prompt_times(
 
 
 def _times(
-    clock: Clock, head: Row, works: list[tuple[str, Callable[[], Tensor], bool]], layers: int,
-    repeats: int,
+    clock: Clock, head: Row, works: list[Timed], layers: int, repeats: int
 ) -> Iterator[Row]:  # fmt: skip
     for name, work, graphed in works:
         row = {**head, "variant": name, "layers": layers}
         try:
             seconds = clock.seconds(clock.graph(work) if graphed else work, repeats)
         except Exception as error:  # one variant that cannot run must not hide the others
-            clock.wait()
-            yield {**row, "error": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
+            clock.wait()  # raises where the device is beyond use: then a fresh process goes on
+            lines = str(error).splitlines()
+            told = lines[0] if lines else "no message"
+            yield {**row, "error": f"{type(error).__name__}: {told}"}
             continue
         yield {**row, "us": seconds / layers * 1e6}

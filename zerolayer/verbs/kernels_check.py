@@ -99,16 +99,17 @@ def _tell(row: dict[str, Any]) -> None:
 
 
 def _measure(output: Path | None) -> int:
-    from kernels.gpu import check as gpu_check
-
-    device = gpu_check.device()
     from kernels import measured
-    from kernels.gpu.clock import Clock
+    from kernels.gpu import check as gpu_check
+    from kernels.gpu import watch
 
-    clock, found = Clock(device), []
-    for row in gpu_check.rows(clock, gpu_check.Size()):
+    gpu_check.device()  # refuses here, before a child has to
+    found = []
+    for row in watch.rows(watch.child_of("kernels.gpu.check")):
         found.append(row)
         print(json_.dumps(row), flush=True)
-    path = gpu_check.write(gpu_check.document(clock, found), output or measured.FOLDER)
-    print(f"written to {path}", file=sys.stderr)
-    return 1 if any(row.get("wrong") for row in found) else 0
+    result = gpu_check.document(gpu_check.card(), found)
+    path = gpu_check.write(result, output or measured.FOLDER)
+    failed = [row for row in found if row.get("wrong") or row["kind"] == "failed"]
+    print(f"written to {path}; {len(failed)} checks wrong or failed", file=sys.stderr)
+    return 1 if failed else 0
