@@ -76,6 +76,7 @@ def _local(address: str, distributed: Any, stack: contextlib.ExitStack) -> Any:
         distributed.LocalCluster(
             n_workers=int(count), threads_per_worker=1, dashboard_address="127.0.0.1:0",
             host="127.0.0.1", silence_logs=_QUIET, worker_class=distributed.Nanny,
+            preload=["scenarios.sweep"],
         )
     )  # fmt: skip
     return stack.enter_context(distributed.Client(cluster, set_as_default=False))
