@@ -30,8 +30,8 @@ from live.door.app import build_app
 from live.flow import Flow
 from live.legacy import worker_pb2 as wire
 from live.legacy import worker_pb2_grpc as stubs
+from live.legacy.envelope import job_of
 from live.legacy.router import LegacyBackend
-from live.legacy.worker import job_of
 from live.legacy.workers import Worker
 from live.process import DoorProcess
 from live.sequence import Event, Job, Kind
@@ -80,7 +80,9 @@ async def grpc_hop_s(calls: int) -> list[float]:
     return times
 
 
-async def request_s(url: str, calls: int, clients: int = 1) -> tuple[list[float], list[float]]:
+async def request_s(
+    url: str, calls: int, clients: int = 1, body: Mapping[str, Any] = _BODY
+) -> tuple[list[float], list[float]]:
     """Return (whole times, handling times the server told, NaN where none) of *calls* requests."""
     whole: list[float] = []
     told: list[float] = []
@@ -90,7 +92,7 @@ async def request_s(url: str, calls: int, clients: int = 1) -> tuple[list[float]
         async def one(count: int) -> None:
             for at in range(count):
                 begun = time.perf_counter()
-                answer = await http.post("/v1/completions", json=_BODY)
+                answer = await http.post("/v1/completions", json=body)
                 answer.raise_for_status()
                 if at:  # the first opens the connection
                     whole.append(time.perf_counter() - begun)
@@ -152,7 +154,7 @@ class _InstantWorker(stubs.WorkerServicer):
 
 
 @contextlib.asynccontextmanager
-async def instant_legacy() -> AsyncIterator[str]:
+async def instant_legacy(context_tokens: int = 4096) -> AsyncIterator[str]:
     """Serve the whole legacy path, in one process, over a worker whose device answers at once."""
     server = grpc.aio.server()
     register: Any = stubs.add_WorkerServicer_to_server
@@ -161,7 +163,7 @@ async def instant_legacy() -> AsyncIterator[str]:
     await server.start()
     worker = Worker(cast(Any, SimpleNamespace(returncode=None)), port)
     worker.info = DeviceInfo("instant", "cpu", "", model="tiny", total_bytes=1e9)
-    worker.context_tokens, worker.vocab = 4096, 320
+    worker.context_tokens, worker.vocab = context_tokens, 320
     config = LiveConfig()
     backend = LegacyBackend(config, cast(Any, SimpleNamespace(items=[worker])))
     app = build_app(backend, config.limits)
@@ -174,7 +176,11 @@ async def instant_legacy() -> AsyncIterator[str]:
         await server.stop(0)
 
 
-def measure(calls: int = 100, clients: tuple[int, ...] = (1, 8, 64)) -> dict[str, Any]:
+def measure(
+    calls: int = 100,
+    clients: tuple[int, ...] = (1, 8, 64),
+    sizes: tuple[int, ...] = (5, 4000, 100_000),
+) -> dict[str, Any]:
     """Measure both doors, the floors between them, and the ratios that have bars."""
     config = LiveConfig.model_validate({"devices": [{"name": "a"}, {"name": "b"}]})
     found: dict[str, Any] = {"handling": []}
@@ -183,6 +189,7 @@ def measure(calls: int = 100, clients: tuple[int, ...] = (1, 8, 64)) -> dict[str
             row = _handling(direct.url, legacy.url, max(calls, count * 3), count)
             found["handling"].append(row)
         trips = asyncio.run(_trips(direct.url, legacy.url, calls))
+    found["by_body"] = asyncio.run(by_body(calls, clients, sizes))
     found["round_trips"] = {n: statistics.median(t) * 1e3 for n, t in trips.items()}
     t = {name: np.array(medians) for name, medians in trips.items()}  # a median a round
     doors = t["instant_door_ms"] / t["starlette_ms"]
@@ -248,6 +255,34 @@ async def _trips(direct: str, legacy: str, calls: int) -> dict[str, list[float]]
             hops = await grpc_hop_s(calls // _ROUNDS + 5)
             times.setdefault("grpc_stream_ms", []).append(statistics.median(hops))
     return times
+
+
+async def by_body(
+    calls: int, clients: tuple[int, ...], sizes: tuple[int, ...]
+) -> list[dict[str, Any]]:
+    """Return the median round trip of both paths by prompt bytes and concurrent clients.
+
+    Before devices that answer at once: what grows with the body is reading, passing on, writing.
+    """
+    config = LiveConfig()
+    instant = InstantBackend()
+    instant.context_tokens = max(sizes) + 2
+    rows = []
+    door = build_app(instant, config.limits)
+    async with (
+        listen(door, "127.0.0.1", 0, config) as (_, direct),
+        instant_legacy(instant.context_tokens) as legacy,
+    ):
+        for count in clients:
+            for size in sizes:
+                body = {**_BODY, "prompt": "x" * size}
+                row: dict[str, Any] = {"clients": count, "prompt_bytes": size}
+                for name, url in (("direct", direct), ("legacy", legacy)):
+                    whole, _ = await request_s(url, max(20, calls // 5, count), count, body)
+                    row[f"{name}_p50_ms"] = statistics.median(whole) * 1e3
+                row["legacy_over_direct"] = row["legacy_p50_ms"] / row["direct_p50_ms"]
+                rows.append(row)
+    return rows
 
 
 async def hold_streams(url: str, streams: int, seconds: float) -> dict[str, Any]:

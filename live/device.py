@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,27 +16,11 @@ from live.engine import Deliver, Engine
 from live.kv import PagedKv
 from live.model import Llama, load_model
 from live.sequence import Job
+from live.snapshot import Snapshot
 
 
 class DeviceLost(RuntimeError):
     """The device is gone; everything on it has failed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The engine's own view of its memory and queue at ``source_s`` of the monotonic clock."""
-
-    source_s: float
-    free_bytes: float
-    used_bytes: float
-    block_bytes: float
-    fragmentation: float
-    waiting: int
-    running: int
-    kv_usage_ratio: float
-    free_blocks: float
-    busy_s: float
-    up: bool
 
 
 class Device:
@@ -109,8 +93,8 @@ class Device:
             self._cancels.add(id_)
             self._wake.notify()
 
-    def snapshot(self) -> Snapshot:
-        """Return the latest view; its source time is when the engine looked.
+    def seen(self) -> tuple[Snapshot, float]:
+        """Return the latest view, and the time until which it is true.
 
         An engine that waits for work changes nothing, so that its last view is true until now.
         """
@@ -118,8 +102,13 @@ class Device:
         idle = self._idle  # read before the view: what made it idle was looked at before
         seen = self._snapshot
         if not idle or self._frozen or now_s <= seen.source_s:
-            return seen
-        return replace(seen, source_s=now_s)
+            return seen, seen.source_s
+        return seen, now_s
+
+    def snapshot(self) -> Snapshot:
+        """Return the latest view; its source time is the time until which it is true."""
+        seen, true_s = self.seen()
+        return seen if true_s == seen.source_s else replace(seen, source_s=true_s)
 
     def lose(self, why: str = "device lost") -> None:
         """Lose the device now (a drill, or a fault that telemetry saw)."""

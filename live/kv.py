@@ -5,48 +5,16 @@ block and its fragmentation are those of real memory.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from dispatch.arena import ContiguousArena, PagedArena
+from live.held import Held, Span
 from live.shapes import LlamaShape
 
 _ALIGN = 512  # bytes; the arena's, and more than any torch dtype needs
-
-
-@dataclass(slots=True)
-class Held:
-    """KV memory of one sequence: the arena's address, its pages, tokens that fit and are stored."""
-
-    address: int | None = None
-    room_tokens: int = 0
-    stored_tokens: int = 0
-    pages: list[int] = field(default_factory=list)
-    blocks: Tensor | None = None  # the pages as a tensor
-
-
-class Span(Protocol):
-    """A run of new tokens of one sequence in the flat batch of a pass."""
-
-    @property
-    def held(self) -> Held:
-        """KV memory of the sequence."""
-
-    @property
-    def start(self) -> int:
-        """First row in the batch."""
-
-    @property
-    def count(self) -> int:
-        """Rows."""
-
-    @property
-    def past(self) -> int:
-        """Tokens stored before them."""
 
 
 class KvCache:

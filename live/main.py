@@ -28,6 +28,9 @@ def open_door(
         from live.legacy.serve import legacy_door
 
         return legacy_door(config, journal=journal, **options)
+    import torch
+
+    torch.set_num_threads(1)  # each device has a thread; more of torch's own wait for each other
     return direct_door(config, journal=journal, **options)
 
 
@@ -37,9 +40,6 @@ def backend_of(running: Any) -> Any:
 
 
 async def _serve(given: dict[str, Any]) -> None:
-    import torch
-
-    torch.set_num_threads(max(1, int(given.get("threads", 1))))
     config = LiveConfig.model_validate(given["config"])
     journal = Journal(arm=given.get("arm", "live")) if given.get("journal") else None
     options = {"host": given.get("host", "127.0.0.1"), "port": int(given.get("port", 0))}

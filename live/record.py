@@ -9,7 +9,7 @@ from dispatch.graph import TopologyGraph
 from dispatch.journal import Journal
 from dispatch.outcomes import Outcome, RootCause
 from dispatch.request import Request
-from live.device import Snapshot
+from live.snapshot import Snapshot
 
 Views = Callable[[], Sequence[Snapshot]]
 

@@ -11,7 +11,7 @@ from live.placer import Placer
 from live.record import DeviceSeries
 from live.telemetry.feed import GpuFeed, cuda_uuids
 from live.telemetry.nvml import Nvml
-from live.telemetry.ring import RingProbe, rings
+from live.telemetry.ring import RingProbe, RingSample, rings
 from live.telemetry.thread import SamplerThread
 
 
@@ -28,6 +28,7 @@ class Sampler:
         self._series = DeviceSeries(journal, placer.views, placer.origin_s) if journal else None
         self._task: asyncio.Task[None] | None = None
         self._rings: list[tuple[RingProbe, list[int]]] = []
+        self._told: dict[str, RingSample] = {}
         self._gpus = contextlib.ExitStack()
         self._thread: SamplerThread | None = None
         self._feed: GpuFeed | None = None
@@ -96,10 +97,13 @@ class Sampler:
             latest, now_s = self._thread.latest, placer.now_s()
             self._feed.into(placer.graph, latest, placer.origin_s, now_s)
         for probe, members in self._rings:
-            if (seen := probe.latest) is not None:
-                for at in members:
-                    source_s = seen.source_s - placer.origin_s
-                    placer.graph.observe_ring(at, seen.latency_s, source_s)
+            seen = probe.latest
+            if seen is None or seen is self._told.get(probe.name):
+                continue
+            self._told[probe.name] = seen
+            for at in members:
+                source_s = seen.source_s - placer.origin_s
+                placer.graph.observe_ring(at, seen.latency_s, source_s)
         placer.observe()
         if self._series is not None:
             self._series.sample()
@@ -108,6 +112,8 @@ class Sampler:
 
     async def _run(self) -> None:
         due = time.monotonic()
+        if self._thread is not None:  # half-way between two readings: neither waits for the other
+            due += (self._thread.begun_s - due) % self._interval_s - self._interval_s / 2
         while True:
             due += self._interval_s
             now = time.monotonic()

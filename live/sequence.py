@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from live.kv import Held
+from live.held import Held
 
 
 class Kind(IntEnum):

@@ -7,17 +7,19 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
 from dispatch.journal import Journal
 from live.config import LiveConfig
-from live.device import Snapshot
 from live.door.app import build_app
 from live.door.metrics import Gauge
-from live.placer import Placer
-from live.sampler import Sampler
+from live.snapshot import Snapshot
+
+if TYPE_CHECKING:  # they load torch, which a door over other backends does without
+    from live.placer import Placer
+    from live.sampler import Sampler
 
 _SWITCH_INTERVAL_S = 5e-4  # the worker threads hold the lock for long stretches otherwise
 
@@ -28,8 +30,8 @@ class Running:
 
     url: str
     app: Any
-    placer: Placer
-    sampler: Sampler
+    placer: "Placer"
+    sampler: "Sampler"
     server: uvicorn.Server
 
 
@@ -43,6 +45,9 @@ async def direct_door(
     journal: Journal | None = None,
 ) -> AsyncIterator[Running]:
     """Serve until the block is left, then drain for ``limits.drain_s`` and stop."""
+    from live.placer import Placer
+    from live.sampler import Sampler
+
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     placer = Placer(config, journal)
     sampler = Sampler(placer, config, journal)
@@ -129,7 +134,7 @@ def device_gauges(views: Views) -> dict[str, tuple[str, Gauge]]:
     }
 
 
-def _gauges(placer: Placer, sampler: Sampler) -> dict[str, tuple[str, Gauge]]:
+def _gauges(placer: "Placer", sampler: "Sampler") -> dict[str, tuple[str, Gauge]]:
     return {
         **device_gauges(lambda: [(d.setup.name, d.snapshot()) for d in placer.devices]),
         "ring_latency_seconds": (

@@ -5,10 +5,9 @@ legacy layer did: the 47 keys, and no look at any device.
 """
 
 import asyncio
-import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
@@ -23,6 +22,7 @@ from dispatch.request import Request
 from live.config import LiveConfig
 from live.flow import TIMED_OUT, Flow
 from live.legacy import worker_pb2 as wire
+from live.legacy.envelope import envelope
 from live.legacy.workers import Workers
 from live.record import Record, Recorder
 from live.refusals import refusal, request_id
@@ -259,9 +259,3 @@ class LegacyBackend:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self.dispatcher.check_books()
-
-
-def envelope(job: Job) -> str:
-    """Wrap *job* as a JSON-RPC 2.0 call."""
-    params: dict[str, Any] = asdict(job)
-    return json.dumps({"jsonrpc": "2.0", "id": job.id, "method": "generate", "params": params})

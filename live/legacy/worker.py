@@ -18,7 +18,8 @@ from live.device import Device, DeviceLost
 from live.flow import Flow
 from live.legacy import worker_pb2 as wire
 from live.legacy import worker_pb2_grpc as stubs
-from live.sequence import Event, Job, Kind
+from live.legacy.envelope import job_of
+from live.sequence import Event, Kind
 
 _STATUS = {
     Kind.oom: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -94,14 +95,6 @@ class WorkerService(stubs.WorkerServicer):
             shape=json.dumps({"context": shape.context_tokens, "vocab": shape.vocab}),
             snapshot=json.dumps(asdict(self.device.snapshot())),
         )
-
-
-def job_of(json_rpc: str) -> Job:
-    """Read the job of a JSON-RPC 2.0 call of method ``generate``."""
-    call = json.loads(json_rpc)
-    if call["jsonrpc"] != "2.0" or call["method"] != "generate":
-        raise ValueError("not a JSON-RPC 2.0 call of method generate")
-    return Job(**call["params"])
 
 
 def piece_of(event: Event, tokens: tuple[int, ...], flow: Flow) -> Any:

@@ -13,9 +13,9 @@ import grpc
 from dispatch.errors import NotMeasurable
 from dispatch.fleet import DeviceInfo
 from live.config import LiveConfig
-from live.device import Snapshot
 from live.legacy import worker_pb2 as wire
 from live.legacy import worker_pb2_grpc as stubs
+from live.snapshot import Snapshot
 
 _START_S = 120.0
 

@@ -13,23 +13,25 @@ class CounterRate:
     """
 
     max_bytes_per_s: float
-    last: int | None = None
-    last_s: float = math.nan
+    last: int = 0
+    last_s: float = math.nan  # no reading yet
     bits: int = 0
+    _mask: int = 0
+    _wrap_s: float = 0.0
 
     def update(self, value: int, bits: int, time_s: float) -> float | None:
-        """Take a reading; return bytes per second since the last, or None where it cannot tell."""
-        last, last_s, same = self.last, self.last_s, bits == self.bits
-        self.last, self.last_s, self.bits = value, time_s, bits
-        if last is None or not same:
-            return None
-        gap_s = time_s - last_s
-        if gap_s <= 0:
-            return None
-        if gap_s * self.max_bytes_per_s >= 2.0**bits:
-            return None
-        return ((value - last) % (1 << bits)) / gap_s
+        """Take a reading; return bytes per second since the last, or None where it cannot tell.
+
+        Of *value* the low *bits* count.
+        """
+        if bits != self.bits:  # another counter
+            self.bits, self._mask, self.last_s = bits, (1 << bits) - 1, math.nan
+            self._wrap_s = 2.0**bits / self.max_bytes_per_s
+        gap_s = time_s - self.last_s
+        grown = (value - self.last) & self._mask
+        self.last, self.last_s = value, time_s
+        return grown / gap_s if 0 < gap_s < self._wrap_s else None  # NaN is neither
 
     def forget(self) -> None:
         """Start over: the counter may have been reset."""
-        self.last = None
+        self.last_s = math.nan

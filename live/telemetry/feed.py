@@ -15,11 +15,15 @@ class GpuFeed:
 
     def __init__(self, names: Sequence[str], uuids: dict[int, str]) -> None:
         self._at = {device: names.index(uuid) for device, uuid in uuids.items() if uuid in names}
+        self._last: Sequence[GpuSample] = ()
 
     def into(
         self, graph: TopologyGraph, samples: Sequence[GpuSample], origin_s: float, now_s: float
     ) -> None:
         """Write what *samples* say of each device into *graph*; times become the run's own."""
+        if samples is self._last:
+            return  # the thread has read nothing since
+        self._last = samples
         for device, at in self._at.items():
             if at >= len(samples):
                 continue

@@ -1,17 +1,18 @@
 """NVML through the module ``pynvml``: one reading of each signal of each GPU, errors mapped.
 
-Only cheap calls: memory v2, field values (PCIe and NVLink counters), utilisation samples. Never
-process queries (they hold the driver's lock) nor ``nvmlDeviceGetPcieThroughput`` (blocks 20 ms).
+Only cheap calls: memory v2 and field values (PCIe and NVLink counters) each time, utilisation
+samples at their own pace. Never process queries (they hold the driver's lock) nor
+``nvmlDeviceGetPcieThroughput`` (blocks 20 ms).
 Sources: nvml.h and the measurements quoted in NVML's issue trackers; see docs/live.md.
 """
 
 import ctypes
-import struct
 import time
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dispatch.errors import NotMeasurable
+from live.telemetry.calls import Calls
 from live.telemetry.counters import CounterRate
 
 PCIE_TX: Final = 197  # NVML_FI_DEV_PCIE_COUNT_TX_BYTES
@@ -19,15 +20,13 @@ PCIE_RX: Final = 198
 NVLINK_TX: Final = 138  # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, KiB
 NVLINK_RX: Final = 139
 _ALL_LINKS: Final = 0xFFFFFFFF
-_FIELDS: Final = (PCIE_TX, PCIE_RX, (NVLINK_TX, _ALL_LINKS), (NVLINK_RX, _ALL_LINKS))
-# The C structures, read at once: pynvml's classes look every member up in Python.
-_MEMORY: Final = struct.Struct("@8xQQQQ")  # version, then total, reserved, free, used
-_FIELD: Final = struct.Struct("@IIqqIIQ")
-_NAMES: Final = {PCIE_TX: "pcie_tx", PCIE_RX: "pcie_rx", NVLINK_TX: "nv_tx", NVLINK_RX: "nv_rx"}
+_FIELDS: Final = ((PCIE_TX, 0), (PCIE_RX, 0), (NVLINK_TX, _ALL_LINKS), (NVLINK_RX, _ALL_LINKS))
+_PCIE: Final = (PCIE_TX, PCIE_RX)
 # Bytes per second and lane, one direction, of PCIe generations 1 to 6 (PCI-SIG base specification).
 _LANE: Final = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 _NVLINK_MAX: Final = 1.0e12  # above any GPU of this decade; bounds how fast a counter can wrap
-_UTILISATION_EVERY_S: Final = 0.2  # its own window is 1/6 to 1 s: asking more often tells nothing
+# The driver refreshes utilisation every 1/6 to 1 s (nvml.h) and keeps its samples until asked.
+_UTILISATION_EVERY_S: Final = 0.5
 
 
 @dataclass(slots=True)
@@ -54,10 +53,11 @@ class GpuSample:
 class _Gpu:
     handle: Any
     name: str
+    calls: Calls | None = None
     mig: bool = False
     link_bytes_per_s: float = 0.0
     unsupported: set[str] = field(default_factory=set)
-    rates: dict[str, CounterRate] = field(default_factory=dict)
+    rates: dict[int, CounterRate] = field(default_factory=dict)
     lost: bool = False
     utilisation_seen_us: int = 0
     utilisation: tuple[float, float, float] | None = None  # ratio, window, source time
@@ -69,7 +69,13 @@ class Nvml:
 
     def __init__(self) -> None:
         self.errors: dict[str, int] = {}
+        self._epoch_s = 0.0
         self._gpus: list[_Gpu] = []
+        self._reads = (
+            ("memory", self._memory),
+            ("fields", self._fields),
+            ("utilisation", self._utilisation),
+        )
 
     def __enter__(self) -> "Nvml":
         try:
@@ -81,7 +87,6 @@ class Nvml:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
             raise NotMeasurable(f"NVML: {error}; is an NVIDIA driver loaded?") from None
-        self._epoch_s = time.time() - time.monotonic()
         self._bits = {
             pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: 32,
             pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: 8 * ctypes.sizeof(ctypes.c_ulong),
@@ -127,7 +132,8 @@ class Nvml:
     def _describe(self, handle: Any, *, mig: bool) -> _Gpu:
         api = self._api
         uuid = api.nvmlDeviceGetUUID(handle)
-        gpu = _Gpu(handle, uuid if isinstance(uuid, str) else uuid.decode(), mig)
+        name = uuid if isinstance(uuid, str) else uuid.decode()
+        gpu = _Gpu(handle, name, Calls(api, handle, _FIELDS), mig)
         if mig:
             gpu.unsupported |= {"utilisation", "fields"}  # the counters are the whole card's
             return gpu
@@ -139,31 +145,26 @@ class Nvml:
         except api.NVMLError as error:
             self._count(error)
         pcie_max = 2 * gpu.link_bytes_per_s or 256e9
-        for name in _NAMES.values():
-            limit = pcie_max if name.startswith("pcie") else _NVLINK_MAX
-            gpu.rates[name] = CounterRate(limit)
+        for field_id, _ in _FIELDS:
+            gpu.rates[field_id] = CounterRate(pcie_max if field_id in _PCIE else _NVLINK_MAX)
         return gpu
 
     def sample(self) -> list[GpuSample]:
         """Read everything once; a GPU that fails is marked, the others are read all the same."""
+        self._epoch_s = time.time() - time.monotonic()  # each time: the wall clock may be set
         return [self._sample(gpu) for gpu in self._gpus]
 
     def _sample(self, gpu: _Gpu) -> GpuSample:
         sample = GpuSample(gpu.name, up=not gpu.lost)
         if gpu.handle is None:
             return sample
-        api = self._api
-        for signal, read in (
-            ("memory", self._memory),
-            ("fields", self._fields),
-            ("utilisation", self._utilisation),
-        ):
+        for signal, read in self._reads:
             if signal in gpu.unsupported:
                 continue
             try:
                 read(gpu, sample)
                 gpu.lost = False if signal == "memory" else gpu.lost
-            except api.NVMLError as error:
+            except self._api.NVMLError as error:
                 self._failed(gpu, sample, signal, error)
         sample.up = not gpu.lost
         return sample
@@ -189,31 +190,31 @@ class Nvml:
         # what is left (TIMEOUT, IRQ_ISSUE, UNKNOWN) may pass: this sample lacks the signal
 
     def _memory(self, gpu: _Gpu, sample: GpuSample) -> None:
-        info = self._api.nvmlDeviceGetMemoryInfo(gpu.handle, version=self._api.nvmlMemory_v2)
-        total, reserved, free, _ = _MEMORY.unpack(info)
+        assert gpu.calls is not None
+        total, reserved, free, _ = gpu.calls.memory()
         sample.total_bytes, sample.free_bytes = float(total), float(free)
         sample.reserved_bytes = float(reserved)
         sample.source_s["memory"] = time.monotonic()
 
     def _fields(self, gpu: _Gpu, sample: GpuSample) -> None:
-        values = self._api.nvmlDeviceGetFieldValues(gpu.handle, _FIELDS)
+        assert gpu.calls is not None
         pcie, nvlink = 0.0, 0.0
-        for field_id, _, stamp_us, _, kind, error, raw in _FIELD.iter_unpack(values):
+        source_s, rates, epoch_s = sample.source_s, gpu.rates, self._epoch_s
+        for field_id, _, stamp_us, _, kind, error, raw in gpu.calls.fields():
             if error:  # each value has a return code of its own
                 continue
-            name = _NAMES[field_id]
             bits = self._bits.get(kind, 64)
-            stamp_s = stamp_us / 1e6 - self._epoch_s if stamp_us else time.monotonic()
-            rate = gpu.rates[name].update(raw & ((1 << bits) - 1), bits, stamp_s)
+            stamp_s = stamp_us / 1e6 - epoch_s if stamp_us else time.monotonic()
+            rate = rates[field_id].update(raw, bits, stamp_s)
             if rate is None:
                 continue
-            if field_id in (PCIE_TX, PCIE_RX):
+            if field_id in _PCIE:
                 pcie = max(pcie, rate)
-                sample.source_s["pcie"] = stamp_s
+                source_s["pcie"] = stamp_s
             else:
                 nvlink += rate * 1024
-                sample.source_s["nvlink"] = stamp_s
-        if gpu.link_bytes_per_s and "pcie" in sample.source_s:
+                source_s["nvlink"] = stamp_s
+        if gpu.link_bytes_per_s and "pcie" in source_s:
             sample.pcie_ratio = min(1.0, pcie / gpu.link_bytes_per_s)
         if "nvlink" in sample.source_s:
             sample.nvlink_bytes_per_s = nvlink

@@ -15,7 +15,7 @@ class SamplerThread:
         self._interval_s = interval_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
-        self._begun_s = time.monotonic()
+        self.begun_s = time.monotonic()
         self._cpu_s = 0.0
         self.latest: Sequence[GpuSample] = ()
         self.samples = 0
@@ -33,10 +33,10 @@ class SamplerThread:
     @property
     def cpu_ratio(self) -> float:
         """Share of one core that sampling has taken so far."""
-        return self._cpu_s / max(1e-9, time.monotonic() - self._begun_s)
+        return self._cpu_s / max(1e-9, time.monotonic() - self.begun_s)
 
     def _run(self) -> None:
-        due = self._begun_s = time.monotonic()
+        due = self.begun_s = time.monotonic()
         while not self._stop.is_set():
             begun = time.thread_time()
             try:

@@ -19,6 +19,7 @@ struct gpu {
 
 static struct gpu gpus[GPUS], mig[GPUS][2];
 static int count = 1, init_error, calls[CALLS];
+static unsigned long long traffic; /* what each counter grows by between two readings */
 
 struct memory_v2 { unsigned int version; unsigned long long total, reserved, free, used; };
 union value { double d; unsigned int ui; unsigned long ul; unsigned long long ull; };
@@ -38,6 +39,7 @@ void fake_reset(int n) {
     memset(calls, 0, sizeof calls);
     count = n;
     init_error = 0;
+    traffic = 0;
     for (int i = 0; i < GPUS; i++) {
         gpus[i].index = i;
         gpus[i].slot = -1;
@@ -67,6 +69,7 @@ void fake_sample(int i, unsigned long long stamp_us, unsigned int percent) {
     g->sample_us[g->samples % 16] = stamp_us;
     g->sample_value[g->samples++ % 16] = percent;
 }
+void fake_traffic(unsigned long long step) { traffic = step; }
 int fake_calls(int call) { return calls[call]; }
 
 /* -- what pynvml calls ------------------------------------------------------------------------ */
@@ -121,6 +124,7 @@ int nvmlDeviceGetFieldValues(struct gpu *g, int n, struct field *f) {
         f[i].timestamp = now.tv_sec * 1000000ll + now.tv_nsec / 1000;
         f[i].error = at < 0 ? UNSUPPORTED : g->value_error[at];
         if (at < 0) continue;
+        g->counter[at] += traffic;
         f[i].type = g->value_type[at];
         memset(&f[i].value, 0xff, sizeof f[i].value); /* only the declared member is true */
         if (f[i].type == 1) f[i].value.ui = (unsigned int)g->counter[at];

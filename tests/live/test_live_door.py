@@ -2,8 +2,11 @@
 
 import json
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,6 +15,8 @@ import pytest
 from live_help import DoorThread, door, http, until
 
 from dispatch.outcomes import Outcome
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -322,3 +327,9 @@ def test_a_request_past_its_deadline_is_a_504_and_counts_as_timed_out() -> None:
         assert answer.status_code == 504
         row = thread.call(lambda: thread.journal.to_pandas("requests")).iloc[-1]
         assert row.outcome == Outcome.timed_out
+
+
+@pytest.mark.parametrize("module", ["live.door.app", "live.serve", "live.bench", "live.main"])
+def test_a_door_without_a_device_loads_no_torch(module: str) -> None:
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -2,19 +2,22 @@
 
 import asyncio
 import json
+import os
+import signal
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from live_help import LegacyThread, http
+from live_help import LegacyThread, door, http, until
 
 from dispatch.legacy import LegacyConfig, LegacyRouter
 from dispatch.outcomes import Outcome, RootCause
 from live.legacy import generate
-from live.legacy.router import envelope
-from live.legacy.worker import job_of
+from live.legacy.envelope import envelope, job_of
 from live.sequence import Job
 
 DEVICES = [
@@ -61,8 +64,6 @@ def test_a_bad_envelope_is_refused(text: str) -> None:
 
 
 def test_the_answer_is_the_same_as_through_the_direct_door(served: LegacyThread) -> None:
-    from live_help import door
-
     with door() as direct:
         body = {"model": "tiny", "prompt": "hello", "max_tokens": 12}
         there = http.post(f"{direct.url}/v1/completions", json=body).json()
@@ -160,3 +161,45 @@ def test_a_deadline_that_passes_is_a_504(served: LegacyThread) -> None:
         answer = post(thread, max_tokens=4000)
         assert answer.status_code == 504
         assert set(rows(thread).outcome) == {Outcome.timed_out}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_a_wholly_silent_worker_is_noticed_and_its_slot_freed(
+    stream: bool,
+) -> None:
+    with LegacyThread(devices=[{"name": "a"}]) as thread:
+        backend = thread.running.backend
+        (worker,) = thread.running.workers.items
+        body = json.dumps({"model": "tiny", "prompt": "x", "max_tokens": 4, "stream": stream})
+        host, port = thread.url.removeprefix("http://").split(":")
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}"
+        os.kill(worker.process.pid, signal.SIGSTOP)
+        try:
+            with socket.create_connection((host, int(port))) as client:
+                client.sendall(f"{head}\r\n\r\n{body}".encode())
+                until(lambda: backend.in_flight == 1, "the request did not arrive")
+            until(lambda: backend.in_flight == 0, "nobody noticed that the client left")
+        finally:
+            os.kill(worker.process.pid, signal.SIGCONT)
+        assert thread.call(backend.graph.n.tolist) == [0]
+        assert list(rows(thread).outcome) == [Outcome.cancelled]
+        assert post(thread).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["direct", "legacy"])
+def test_bodies_of_any_size_come_through_intact_at_any_concurrency(path: str) -> None:
+    devices = [{"name": "a"}, {"name": "b"}]
+    served = door(devices=devices) if path == "direct" else LegacyThread(devices=devices)
+    with served as thread:
+        for clients in (1, 6):
+            prompts = [chr(97 + at) * size for size in (1, 300, 3000) for at in range(clients)]
+
+            def ask(prompt: str, url: str = thread.url) -> Any:
+                body = {"model": "tiny", "prompt": prompt, "max_tokens": 1, "echo": True}
+                return http.post(f"{url}/v1/completions", json=body).json()
+
+            with ThreadPoolExecutor(clients) as pool:
+                answers = list(pool.map(ask, prompts))
+            for prompt, answer in zip(prompts, answers, strict=True):
+                assert answer["choices"][0]["text"].startswith(prompt)
+                assert answer["usage"]["prompt_tokens"] == len(prompt)

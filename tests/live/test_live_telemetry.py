@@ -200,6 +200,20 @@ def test_mig_instances_stand_for_their_card(fake: Fake) -> None:
     assert fake.calls(FIELDS) == 0
 
 
+def test_a_sample_makes_two_calls_a_gpu_however_often_it_is_taken(fake: Fake) -> None:
+    fake.reset(8)
+    with Nvml() as nvml:
+        described = fake.calls(LINK)
+        begun = time.monotonic()
+        for _ in range(50):
+            nvml.sample()
+        looks = 1 + (time.monotonic() - begun) // 0.5  # utilisation has a pace of its own
+        assert fake.calls(MEMORY) == 50 * 8
+        assert fake.calls(FIELDS) == 50 * 8
+        assert 8 <= fake.calls(SAMPLES) <= 8 * looks
+        assert fake.calls(LINK) == described
+
+
 def test_a_driver_that_is_not_loaded_is_not_measurable(fake: Fake) -> None:
     fake.fail(0, INIT, DRIVER_NOT_LOADED)
     with pytest.raises(NotMeasurable, match="is an NVIDIA driver loaded"), Nvml():

@@ -7,10 +7,11 @@ from cyclopts import Parameter
 
 def live(
     *,
-    calls: int = 100,
+    calls: Annotated[int, Parameter(help="Requests a figure, in five rounds.")] = 100,
     clients: Annotated[str, Parameter(help="Numbers of concurrent clients.")] = "1,8,64",
+    sizes: Annotated[str, Parameter(help="Prompt sizes in bytes.")] = "5,4000,100000",
     streams: Annotated[int, Parameter(help="Streams to hold open; 0 leaves that out.")] = 0,
-    seconds: float = 60.0,
+    seconds: Annotated[float, Parameter(help="How long they are held.")] = 60.0,
     json: Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")] = False,
 ) -> int:
     """Measure handling time before the device, legacy and direct, and the doors over their floors.
@@ -19,13 +20,10 @@ def live(
     """
     import json as codec
 
-    from dispatch.errors import InputError
     from live.bench import measure
 
-    counts = clients.split(",")
-    if not all(count.strip().isdecimal() and int(count) for count in counts):
-        raise InputError.at("--clients", f"{clients!r} is no list of numbers", "write 1,8,64")
-    found: dict[str, Any] = measure(calls, tuple(int(count) for count in counts))
+    counts = _numbers("--clients", clients, "1,8,64")
+    found: dict[str, Any] = measure(calls, counts, _numbers("--sizes", sizes, "5,4000"))
     if streams:
         found["streams"] = _streams(streams, seconds)
         found["bars"]["streams held without error, books balanced"] = found["streams"]["holds"]
@@ -34,6 +32,15 @@ def live(
     else:
         _print(found)
     return 0 if all(found["bars"].values()) else 1
+
+
+def _numbers(option: str, text: str, example: str) -> tuple[int, ...]:
+    from dispatch.errors import InputError
+
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and int(part) for part in parts):
+        raise InputError.at(option, f"{text!r} is no list of numbers", f"write {example}")
+    return tuple(int(part) for part in parts)
 
 
 def _streams(count: int, seconds: float) -> dict[str, Any]:
@@ -51,13 +58,27 @@ def _streams(count: int, seconds: float) -> dict[str, Any]:
         }
     )
     with DoorProcess(config) as door:
-        asyncio.run(hold_streams(door.url, count, seconds / 6))
+        for _ in range(2):  # what the first round of so many leaves is the allocator's, not growth
+            asyncio.run(hold_streams(door.url, count, seconds / 6))
         warm = resident_bytes(door.process.pid)
         counts = asyncio.run(hold_streams(door.url, count, seconds))
         grown = resident_bytes(door.process.pid) - warm
         code = door.stop()  # a door whose books do not balance at the end fails
     holds = counts["errors"] == 0 and code == 0 and grown < 0.1 * warm
     return {**counts, "grown_mib": grown / 2**20, "exit": code, "holds": holds}
+
+
+def _by_body(rows: list[dict[str, Any]]) -> Any:
+    from rich.table import Table
+
+    table = Table(title="round trip before a device that answers at once, ms")
+    for heading in ("clients", "prompt bytes", "direct p50", "legacy p50", "legacy / direct"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        figures = [f"{row[k]:.2f}" for k in ("direct_p50_ms", "legacy_p50_ms")]
+        ratio = f"{row['legacy_over_direct']:.2f}"
+        table.add_row(str(row["clients"]), f"{row['prompt_bytes']:,}", *figures, ratio)
+    return table
 
 
 def _print(found: dict[str, Any]) -> None:
@@ -77,6 +98,7 @@ def _print(found: dict[str, Any]) -> None:
             f"{row['legacy_over_direct']:.2f} [{low:.2f}, {high:.2f}]",
         )
     console.print(table)
+    console.print(_by_body(found["by_body"]))
     for name, value in {**found["round_trips"], **found["ratios"]}.items():
         console.print(f"{name}: {value:.3f}")
     spread = ", ".join(f"{n} {low:.2f} to {high:.2f}" for n, (low, high) in found["spread"].items())

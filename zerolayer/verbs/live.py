@@ -7,11 +7,27 @@ from cyclopts import App, Parameter, validators
 
 app = App(name="live", help="The same dispatcher on real devices, behind a real door.")
 
+_ONE_OR_MORE = validators.Number(gte=1)
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")]
 Config = Annotated[Path | None, Parameter(help="A live set-up in TOML; see docs/live.md.")]
-DoorKind = Literal["direct", "legacy"]
-Devices = Annotated[int | None, Parameter(validator=validators.Number(gte=1))]
-Limit = Annotated[int | None, Parameter(validator=validators.Number(gte=1))]
+DoorKind = Annotated[
+    Literal["direct", "legacy"], Parameter(help="The shared dispatcher, or the legacy router.")
+]
+Devices = Annotated[
+    int | None,
+    Parameter(help="So many equal devices, instead of the set-up's.", validator=_ONE_OR_MORE),
+]
+Limit = Annotated[
+    int | None, Parameter(help="Take only so many rows of the trace.", validator=_ONE_OR_MORE)
+]
+Model = Annotated[
+    str | None, Parameter(help="tiny, small, medium, or the folder of a Llama checkpoint.")
+]
+Policy = Annotated[str | None, Parameter(help="How the direct door places; `zerolayer policies`.")]
+Format = Annotated[str | None, Parameter(help="Format of the trace; told by its content without.")]
+Key = Annotated[
+    str, Parameter(env_var="ZEROLAYER_API_KEY", help="Key that requests must bear; empty: none.")
+]
 Port = Annotated[
     int, Parameter(help="0 takes a free one.", validator=validators.Number(gte=0, lt=65536))
 ]
@@ -40,13 +56,13 @@ def serve(
     *,
     config: Config = None,
     door: DoorKind = "direct",
-    host: str = "127.0.0.1",
+    host: Annotated[str, Parameter(help="Address to listen on.")] = "127.0.0.1",
     port: Port = 8000,
     devices: Devices = None,
     kind: Kind = "cpu",
-    model: str | None = None,
-    policy: str | None = None,
-    api_key: Annotated[str, Parameter(env_var="ZEROLAYER_API_KEY")] = "",
+    model: Model = None,
+    policy: Policy = None,
+    api_key: Key = "",
     json: Json = False,
 ) -> int:
     """Serve /v1/completions until SIGTERM or Ctrl-C, then drain.
@@ -57,8 +73,6 @@ def serve(
     import json as codec
     import sys
 
-    import torch
-
     from dispatch.errors import InputError
     from live.main import backend_of, open_door
     from live.serve import until_signal
@@ -66,7 +80,6 @@ def serve(
     if host not in ("127.0.0.1", "::1", "localhost") and not api_key:
         raise InputError.at("--host", f"{host} is not loopback", "set --api-key too")
     whole = _setup(config, devices, kind, model, policy)
-    torch.set_num_threads(1)
 
     async def run() -> None:
         options = {"host": host, "port": port, "api_key": api_key}
@@ -89,23 +102,29 @@ def replay(
     trace: str,
     /,
     *,
-    target: str = "local",
+    target: Annotated[
+        str, Parameter(help="URL of a server, or local: a door started here.")
+    ] = "local",
     config: Config = None,
     door: DoorKind = "direct",
     devices: Devices = None,
     kind: Kind = "cpu",
-    model: str | None = None,
-    policy: str | None = None,
-    format: str | None = None,
+    model: Model = None,
+    policy: Policy = None,
+    format: Format = None,
     limit: Limit = None,
-    deadline_s: float = 30.0,
-    drain_s: float = 60.0,
-    lag_limit_ms: float = 10.0,
+    deadline_s: Annotated[float, Parameter(help="No answer after so long: timed out.")] = 30.0,
+    drain_s: Annotated[float, Parameter(help="Wait so long after the last request.")] = 60.0,
+    lag_limit_ms: Annotated[
+        float, Parameter(help="A client later than this at p99 degrades the run.")
+    ] = 10.0,
     max_error_ratio: Annotated[
         float, Parameter(help="Stop where more than this share of the answers are errors.")
     ] = 1.0,
-    api_key: Annotated[str, Parameter(env_var="ZEROLAYER_API_KEY")] = "",
-    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    api_key: Key = "",
+    output: Annotated[
+        Path | None, Parameter(name=["--output", "-o"], help="Run folder to write.")
+    ] = None,
     force: Annotated[bool, Parameter(help="Replace an existing run folder.", negative="")] = False,
     json: Json = False,
 ) -> int:
@@ -161,13 +180,13 @@ def replay(
 
 @app.command
 def calibrate(
-    output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    output: Annotated[Path, Parameter(name=["--output", "-o"], help="Hardware folder to write.")],
     *,
     config: Config = None,
-    name: str = "live-cpu",
+    name: Annotated[str, Parameter(help="Name of the device in the folder.")] = "live-cpu",
     kind: Kind = "cpu",
-    model: str | None = None,
-    seconds: float = 20.0,
+    model: Model = None,
+    seconds: Annotated[float, Parameter(help="How long to measure.")] = 20.0,
     json: Json = False,
 ) -> int:
     """Measure the first device of a set-up into a hardware folder that the simulator reads.
@@ -185,17 +204,19 @@ def calibrate(
 
 @app.command
 def validate(
-    trace: str | None = None,
+    trace: Annotated[str | None, Parameter(help="A trace; without one, one is made.")] = None,
     *,
     hardware: Annotated[Path, Parameter(help="Folder written by `live calibrate`.")],
     config: Config = None,
-    name: str = "live-cpu",
+    name: Annotated[str, Parameter(help="Name of the device in the folder.")] = "live-cpu",
     kind: Kind = "cpu",
-    model: str | None = None,
-    format: str | None = None,
-    limit: int = 200,
-    repeats: int = 2,
-    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    model: Model = None,
+    format: Format = None,
+    limit: Annotated[int, Parameter(help="Take only so many rows of the trace.")] = 200,
+    repeats: Annotated[int, Parameter(help="Live runs, to know how far two differ.")] = 2,
+    output: Annotated[
+        Path | None, Parameter(name=["--output", "-o"], help="Folder for tables and the Q-Q plot.")
+    ] = None,
     json: Json = False,
 ) -> int:
     """Replay one trace live and simulated, and state the error quantile by quantile.
@@ -223,9 +244,11 @@ def validate(
 @app.command
 def check(
     *,
-    gpu: bool = False,
-    model: str | None = None,
-    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    gpu: Annotated[bool, Parameter(help="CUDA devices, one a card.", negative="")] = False,
+    model: Model = None,
+    output: Annotated[
+        Path | None, Parameter(name=["--output", "-o"], help="File for the JSON.")
+    ] = None,
     json: Json = False,
 ) -> int:
     """Serve, replay, calibrate, an OOM drill and the sampler's cost, in one run of < 4 minutes.
