@@ -163,8 +163,9 @@ class _Tables:
         token = shape.kv_heads * shape.head_dim
         first = self._address // cache.dtype.itemsize + 2 * layer * self._room * token
         k_table, v_table = first[:, None], (first + self._room * token)[:, None]
-        longest = int(self._room.max())
+        # One page holds any position. Its length is a constant of the compiled kernel: that of the
+        # longest room of each pass would have it compiled again for every new room.
         return Cache(
-            flat, flat, k_table.contiguous(), v_table.contiguous(), longest, 1, token,
+            flat, flat, k_table.contiguous(), v_table.contiguous(), shape.context_tokens, 1, token,
             shape.head_dim,
         )  # fmt: skip

@@ -18,7 +18,7 @@ from live.model import Llama
 from live.sampling import sample
 from live.segments import Segments
 from live.sequence import Event, Job, Kind, Run, Sequence
-from live.steps import Step
+from live.steps import Step, sizes
 
 Deliver = Callable[[list[Event]], None]
 
@@ -92,7 +92,7 @@ class Engine:
         runs = self._plan()
         if runs:
             self.steps += 1
-            shape = _shape(runs) if self.log is not None else None
+            shape = sizes(runs) if self.log is not None else None
             begin_s = time.monotonic()
             self._pass(runs)
             if self.log is not None and shape is not None:
@@ -271,15 +271,6 @@ class Engine:
         event = Event(sequence.job.id, kind, time.monotonic(), (), reason, score)
         event.preemptions = sequence.preemptions
         self._events.append(event)
-
-
-def _shape(runs: list[Run]) -> tuple[int, int, float, int, int]:
-    """Return sequences, prompt tokens, their pairs, decodes and their context of one pass."""
-    chunks = [run for run in runs if run.count > 1 or run.sequence.produced == 0]
-    ones = [run for run in runs if run not in chunks]
-    pairs = sum(run.count * (run.past + (run.count + 1) / 2) for run in chunks)
-    context = sum(run.past + 1 for run in ones)
-    return len(runs), sum(run.count for run in chunks), pairs, len(ones), context
 
 
 def kernel_blocks(model: Llama, wanted: str) -> Any:

@@ -1,7 +1,10 @@
 """What each iteration of an engine did and took: the data that a calibration is fitted to."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from live.sequence import Run
 
 COLUMNS = ("device", "begin_s", "end_s", "sequences", "new", "pairs", "decodes", "context")
 
@@ -21,6 +24,15 @@ class Step:
     pairs: float
     decodes: int
     context: int
+
+
+def sizes(runs: Sequence[Run]) -> tuple[int, int, float, int, int]:
+    """Return sequences, prompt tokens, their pairs, decodes and their context of one pass."""
+    chunks = [run for run in runs if run.count > 1 or run.sequence.produced == 0]
+    ones = [run for run in runs if run not in chunks]
+    pairs = sum(run.count * (run.past + (run.count + 1) / 2) for run in chunks)
+    context = sum(run.past + 1 for run in ones)
+    return len(runs), sum(run.count for run in chunks), pairs, len(ones), context
 
 
 def durations(steps: Any) -> Any:
