@@ -16,6 +16,7 @@ from zerolayer.live_worlds import calibrate, say, validate
 
 _SAMPLER_BAR: Final = 0.01  # of a core
 _SAMPLER_SECONDS: Final = 5.0
+_RING_START_S: Final = 60.0  # its members load torch first
 
 
 def check(gpu: bool, model: str | None) -> dict[str, Any]:
@@ -117,14 +118,24 @@ def _oom_drill(config: LiveConfig) -> dict[str, Any]:
 
 
 def _sampler(config: LiveConfig, gpu: bool) -> dict[str, Any]:
-    """Measure what telemetry costs at the configured interval."""
+    """Measure what telemetry costs at the configured interval, a ring over all devices included."""
     from live.serve import direct_door
+
+    count = len(config.devices)
+    if count > 1:
+        ringed = tuple(one.model_copy(update={"ring": "check"}) for one in config.devices)
+        config = config.model_copy(update={"devices": ringed})
 
     async def run() -> dict[str, Any]:
         async with direct_door(config) as door:
+            limit = time.monotonic() + _RING_START_S
+            while count > 1 and not door.sampler.ring_s and time.monotonic() < limit:
+                await asyncio.sleep(0.1)
             await asyncio.sleep(_SAMPLER_SECONDS)
+            ring_us = {name: ring_s * 1e6 for name, ring_s in door.sampler.ring_s.items()}
             ratio = door.sampler.cpu_ratio
-            return {"cpu_ratio": ratio, "devices": len(config.devices), "nvml": gpu}
+            return {"cpu_ratio": ratio, "devices": count, "nvml": gpu, "ring_us": ring_us}
 
     found = asyncio.run(run())
-    return {**found, "holds": found["cpu_ratio"] <= _SAMPLER_BAR}
+    measured = bool(found["ring_us"]) or count == 1
+    return {**found, "holds": measured and found["cpu_ratio"] <= _SAMPLER_BAR}

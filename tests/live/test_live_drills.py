@@ -1,10 +1,12 @@
 """Drills: something goes wrong under load; nothing hangs or leaks, and the rest is unharmed."""
 
+import gc
 import json
 import signal
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -226,3 +228,27 @@ def test_random_bytes_are_a_400_and_leave_the_door_alone(served: DoorThread, raw
     assert answer.status_code in (400, 404)
     assert post(served.url).status_code == 200
     settled(served)
+
+
+def test_streams_that_ended_leave_nothing_behind() -> None:
+    body = {"model": "tiny", "prompt": "x", "max_tokens": 500, "stream": True}
+
+    def kept() -> Counter[str]:
+        gc.collect()
+        kinds = [type(one) for one in gc.get_objects()]
+        ours = ("live.", "dispatch.")
+        return Counter(k.__name__ for k in kinds if str(k.__module__).startswith(ours))
+
+    with door() as thread:
+
+        def leave_streams(count: int) -> None:
+            for _ in range(count):
+                with http.stream("POST", f"{thread.url}/v1/completions", json=body) as answer:
+                    next(answer.iter_lines())
+            until(lambda: thread.running.placer.in_flight == 0, "a stream goes on")
+
+        leave_streams(10)
+        before = kept()
+        leave_streams(30)
+        grown = {name: count - before[name] for name, count in kept().items()}
+        assert all(count < 10 for count in grown.values()), grown
