@@ -42,9 +42,11 @@ def build() -> "App":
     """Return the command line with every verb registered, none of them imported."""
     from cyclopts import App
 
+    from zerolayer.help import Formatter
+
     # Plain help: Markdown and tables would cost a third of the start-up time.
     app = App(
-        name="zerolayer", help=_ABOUT, help_format="plaintext", help_formatter="plain",
+        name="zerolayer", help=_ABOUT, help_format="plaintext", help_formatter=Formatter(),
         version=__version__,
     )  # fmt: skip
     for name, (path, _) in _VERBS.items():

@@ -83,3 +83,11 @@ def test_a_closed_stdout_is_no_fault() -> None:
     shell = f'"{sys.executable}" -m zerolayer.cli policies >&-'
     done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_help_fits_80_columns_and_hangs_its_second_lines(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = run(capsys, "gate", "--help")[1]
+    assert max(map(len, said.splitlines())) <= 80
+    assert "HEAD is measured. Default:\n      the main branch.\n" in said

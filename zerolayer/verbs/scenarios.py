@@ -69,9 +69,10 @@ def check(
     if json:
         print_json({"scenario": whole.name, "ok": True, "requests": rows})
         return 0
-    requests = f", {rows:,} requests" if rows is not None else ""
+    requests = f" of {rows:,} requests" if rows is not None else ""
     arms = ", ".join(arm.name for arm in whole.arms)
-    print(f"{whole.name} is sound: arms {arms}; {whole.replicates} replicates{requests}")
+    replays = f"{whole.replicates} replicates{requests} of {whole.trace.source}"
+    print(f"{whole.name} is sound: arms {arms}; {replays}")
     return 0
 
 
