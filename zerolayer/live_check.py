@@ -24,7 +24,7 @@ def check(gpu: bool, model: str | None) -> dict[str, Any]:
     begun = time.monotonic()
     found: dict[str, Any] = {"machine": machine(gpu), "date": time.strftime("%Y-%m-%d")}
     config = _config(gpu, model)
-    verdicts: dict[str, bool] = {}
+    verdicts: dict[str, str] = {}
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
         parts: dict[str, Callable[[], dict[str, Any]]] = {
@@ -38,11 +38,18 @@ def check(gpu: bool, model: str | None) -> dict[str, Any]:
             say(f"{name} ...")
             started = time.monotonic()
             result = part()
-            verdicts[name] = bool(result.get("holds", True))
+            verdicts[name] = verdict(result)
             found[name] = {**result, "wall_s": time.monotonic() - started}
     found["verdicts"] = verdicts
     found["wall_s"] = time.monotonic() - begun
     return found
+
+
+def verdict(result: dict[str, Any]) -> str:
+    """Return holds, does not hold, or inconclusive where live repeats were too far apart."""
+    if not result.get("steady", True):
+        return "inconclusive"
+    return "holds" if result.get("holds", True) else "does not hold"
 
 
 def machine(gpu: bool) -> dict[str, Any]:

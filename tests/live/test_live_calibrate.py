@@ -19,6 +19,7 @@ from live.config import LiveConfig
 from live.load import parse_config, read_config, slices
 from live.shapes import PRESETS
 from live.tape import Tape, agreement
+from zerolayer.live_check import verdict
 from zerolayer.live_worlds import compare, simulated_setup
 
 LINE = StepLine(400e-6, 30e-6, 9e-6, 4e-9, 50e-9, 500, 0.0)
@@ -188,3 +189,9 @@ def test_cuda_devices_are_dealt_out_to_the_cards_there_are() -> None:
     found = slices(5, "cuda", cards=2)
     assert [d["index"] for d in found] == [0, 1, 0, 1, 0]
     assert [d["index"] for d in slices(3, "cuda")] == [0, 1, 2]
+
+
+def test_a_check_tells_what_failed_from_what_could_not_be_judged() -> None:
+    assert verdict({}) == verdict({"holds": True, "steady": True}) == "holds"
+    assert verdict({"holds": False}) == "does not hold"
+    assert verdict({"holds": False, "steady": False}) == "inconclusive"
