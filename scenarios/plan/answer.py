@@ -69,6 +69,12 @@ class Answer:
         found = [tried for tried in (self.mix.found, self.fleet) if tried is not None]
         return min(found, key=lambda t: self.search.kinds.cost(t.counts)) if found else None
 
+    @property
+    def unknown(self) -> bool:
+        """Whether no fleet could be shown to hold, and none to break, an SLO: too few requests."""
+        bound = self.best is None and bool(self.binding)
+        return bound and all(math.isnan(b.value) for b in self.binding)
+
     def usd_per_million_tokens(self, tried: Tried) -> float:
         """Return the price of a million output tokens on a fleet at this trace's load."""
         tokens = tried.mean("output_tokens") / max(tried.mean("span_s"), 1e-9)

@@ -16,8 +16,9 @@ def sentence(found: Answer) -> str:
     kinds, best = found.search.kinds, found.best
     asked = goal(found.search.scenario)
     if best is None:
+        holds = "can be shown to hold" if found.unknown else "holds"
         return (
-            f"With {found.arm}, no fleet of up to {found.search.most} replicas holds {asked}: "
+            f"With {found.arm}, no fleet of up to {found.search.most} replicas {holds} {asked}: "
             f"{_nearest(found)}"
         )
     price = number(kinds.cost(best.counts), 4)
@@ -47,7 +48,7 @@ def _nearest(found: Answer) -> str:
         offered = min(figures.get("offered", 0.0) for figures in found.largest.figures)
         floor = sample_floor(99.0)
         count = f"{offered:,.0f} are offered, {floor:,} are needed"
-        return f"{binds}: {count}; replay more of the trace."
+        return f"{binds}: {count}; replay a longer trace."
     if all(math.isfinite(b.value) for b in found.binding):
         point = ", ".join(f"{b.key} <= {b.value:.4g}" for b in found.binding)
         return f"{binds}; the nearest feasible point is {point} on {fleet}."
