@@ -135,7 +135,8 @@ def _sr_sim(name: str, trace: Trace, folder: Path) -> Peer:
     steps = [total[min(len(total) - 1, i * len(total) // 100)] for i in range(1, 101)]
     cdf = [[tokens, (i + 1) / 100] for i, tokens in enumerate(steps)]
     (folder / "cdf.json").write_text(json.dumps(cdf), encoding="utf-8")
-    fleet = {"pools": [{"pool_id": "all", "gpu": "a100", "n_gpus": 8, "max_ctx": 8192}]}
+    pool = {"id": "all", "gpu": "a100", "n_gpus": 8, "max_ctx": 8192}
+    fleet = {"pools": [pool], "router": "least_loaded"}
     (folder / "fleet.json").write_text(json.dumps(fleet), encoding="utf-8")
     words = [command, "simulate-fleet", "fleet.json", "--cdf", "cdf.json", "--lam", f"{rate:.3f}",
              "--n-req", str(len(trace)), "--out", "out.json"]  # fmt: skip
