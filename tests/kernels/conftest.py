@@ -23,7 +23,8 @@ finally:
 
 NEEDS_TRITON = (
     "test_block", "test_prompt", "test_barrier", "test_counts", "test_honest", "test_aot",
-    "test_ops", "test_check", "test_baselines", "test_runner", "test_fallback",
+    "test_ops", "test_check", "test_baselines", "test_runner", "test_fallback", "test_tune",
+    "test_bars",
 )  # fmt: skip
 
 

@@ -8,10 +8,11 @@ from cyclopts import App, Parameter
 app = App(name="kernels", help="The fused transformer block: bounds, and checks of its kernels.")
 
 app.command("zerolayer.verbs.kernels_check:check", name="check")
+app.command("zerolayer.verbs.kernels_tune:tune", name="tune")
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")]
-Names = Annotated[list[str] | None, Parameter(consume_multiple=True)]
-Counts = Annotated[list[int] | None, Parameter(consume_multiple=True)]
+Names = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
+Counts = Annotated[list[int] | None, Parameter(consume_multiple=True, negative="")]
 
 
 @app.command
@@ -31,13 +32,13 @@ def bounds(
     Parameters
     ----------
     model
-        Models of the catalogue, or paths of TOML files.
+        Models of the catalogue, or paths of TOML files (default: gpt-2 llama-3.2-1b llama-3.1-8b).
     gpu
-        A GPU of the catalogue.
+        A GPU of the catalogue, or the path of a TOML file.
     batch
-        Sequences together.
+        Sequences together (default: 1 8).
     length
-        Tokens of context (decode) or of prompt (prefill).
+        Tokens of context (decode) or of prompt (prefill) of each (default: 1024).
     phase
         decode: each sequence adds one token; prefill: whole prompts.
     precision

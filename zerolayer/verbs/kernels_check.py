@@ -32,9 +32,10 @@ def check(
     Parameters
     ----------
     gpu
-        Measure on the GPU of this machine instead: JSON lines, under four minutes.
+        Measure on the GPU of this machine instead: JSON lines, under four minutes. A case that
+        hangs or ends its process is named, and the next one runs in a fresh process.
     compile_
-        Compile ahead of time as well; needs no GPU.
+        Compile ahead of time as well (about half a minute); needs no GPU.
     output
         With --gpu: the folder of the result, which bounds and plans read
         (default: kernels/measured of this installation).
