@@ -105,7 +105,7 @@ class Llumnix(ScoredPolicy):
         size = np.maximum(graph.bytes_per_block, 1e-300)
         blocks = graph.kv_free_blocks - graph.reserved / size
         busy = graph.waiting + graph.running
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             steps = np.where(busy == 0, 1e12 + blocks, blocks / busy)
         np.negative(steps, out=out)
 
