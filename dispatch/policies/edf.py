@@ -13,7 +13,6 @@ from dispatch.policy import BasePolicy, Choice
 from dispatch.registry import register
 from dispatch.request import Request
 
-
 _LONGEST_BITS = 256
 """Of the denominator of the present: every join of a host can lengthen it for all who follow."""
 _TICKS = 1 << 64
