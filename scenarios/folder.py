@@ -1,6 +1,8 @@
 """A run folder appears whole or not at all: built beside its place, synced, renamed."""
 
 import contextlib
+import errno
+import fcntl
 import json
 import os
 import shutil
@@ -38,38 +40,95 @@ def check_target(target: Path, force: bool) -> None:
 
 @contextlib.contextmanager
 def whole(target: Path, force: bool = False) -> Iterator[Path]:
-    """Yield a scratch folder that becomes *target* if the block ends well, else vanishes."""
+    """Yield a scratch folder that becomes *target* if the block ends well, else vanishes.
+
+    It is this process's alone from here on: whoever else wants *target* meanwhile is refused at
+    once, before work that would be lost. What a process left that was killed is cleared away.
+    """
     check_target(target, force)
     where = target.absolute()
+    made: list[Path] = []
     try:
         made = _make_parents(where.parent)
-        name = tempfile.mkdtemp(prefix=f".{where.name}.", suffix=".partial", dir=where.parent)
-        scratch = Path(name)
+        scratch, claim = _claim(target, where.parent / f".{where.name}.partial")
     except OSError as error:
+        _remove(made)
         raise InputError.at(
             str(target), f"cannot be made: {error.strerror}", "choose another -o"
         ) from None
     try:
-        yield scratch
-        _sync(scratch)
+        check_target(target, force)  # it may have come between the look at it and the claim
+        with room(str(target), "make room there, or choose another -o"):
+            yield scratch
+            _sync(scratch)
         scratch.chmod(0o777 & ~_umask())
-        check_target(target, force)  # another run may have taken the name meanwhile
+        check_target(target, force)  # something else may have taken the name meanwhile
         _move(scratch, where)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
-        for folder in made:
-            with contextlib.suppress(OSError):
-                folder.rmdir()  # only what is still empty
+        _remove(made)
+        raise
+    finally:
+        os.close(claim)
+
+
+@contextlib.contextmanager
+def room(place: str, way_out: str) -> Iterator[None]:
+    """Say where there is no room, and the *way_out*: those who write often name no file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise InputError.at(place, os.strerror(error.errno).lower(), way_out) from None
         raise
 
 
+def _claim(target: Path, scratch: Path) -> tuple[Path, int]:
+    """Return *scratch* made empty, and the descriptor whose lock says that it is in use.
+
+    The lock ends with its process however that goes, so that no id of a process need be trusted.
+    """
+    while True:
+        scratch.mkdir(mode=0o700, exist_ok=True)
+        claim = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(claim), os.stat(scratch)):
+                for path in scratch.iterdir():  # of a run that was killed
+                    shutil.rmtree(path) if _is_folder(path) else path.unlink()
+                return scratch, claim
+        except BlockingIOError:
+            os.close(claim)
+            raise InputError.at(
+                str(target), f"another zerolayer is writing it now (in {scratch})",
+                "wait for it, or choose another -o",
+            ) from None  # fmt: skip
+        except FileNotFoundError:
+            pass  # it became its run meanwhile
+        except BaseException:
+            os.close(claim)
+            raise
+        os.close(claim)
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _remove(made: list[Path]) -> None:
+    """Remove the parents that were made, but only those that are still empty."""
+    for folder in reversed(made):
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
 def _make_parents(folder: Path) -> list[Path]:
-    missing = []
+    missing: list[Path] = []
     while not folder.exists():
-        missing.append(folder)
+        missing.insert(0, folder)
         folder = folder.parent
-    for path in reversed(missing):
-        path.mkdir()
+    for path in missing:
+        path.mkdir(exist_ok=True)
     return missing
 
 

@@ -35,6 +35,8 @@ class Failure:
     text: str
     problems: tuple[Problem, ...] = ()
     trace: str = ""
+    system: tuple[int, str | None] | None = None
+    """Number and file of what the operating system refused: a full disk is no fault of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +241,10 @@ def failure_of(error: Exception) -> Failure:
     """Return what is left of *error* when it cannot travel itself."""
     problems = tuple(error.problems) if isinstance(error, InputError) else ()
     text = str(error) if isinstance(error, ZerolayerError) else f"{type(error).__name__}: {error}"
-    return Failure(text, problems, traceback.format_exc())
+    system = None
+    if isinstance(error, OSError) and error.errno is not None:
+        system = (error.errno, None if error.filename is None else str(error.filename))
+    return Failure(text, problems, traceback.format_exc(), system)
 
 
 def _serve(pipe: Connection, parent: int, make: Callable[..., Work], arguments: Any) -> None:

@@ -1,5 +1,6 @@
 """Run every arm of a scenario on every replicate; the run folder appears whole or not at all."""
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -44,16 +45,18 @@ def run(
     extra: Mapping[str, Any] | None = None,
     command: str = "",
     live: Live | None = None,
+    claimed: Path | None = None,
 ) -> RunResult:
     """Run all arms on all replicates.
 
     *jobs* processes (0: one per core) share the cells; results do not hang on it. Without a
-    *target* the folder is a scratch one that is gone on return. *extra* and *command*
+    *target* the folder is a scratch one that is gone on return. A caller that holds
+    ``folder.whole(target)`` already hands over what it yielded as *claimed*. *extra* and *command*
     (how to run it again) go into the manifest. *live* replays a cell in the live world instead, one
     after the other.
     """
     started_at = manifest.now()
-    with terminable(), _place(target, force) as place:
+    with terminable(), _place(target, force, claimed) as place:
         trace = history.load(scenario)
         with tempfile.TemporaryDirectory(prefix=".parts-", dir=place) as scratch:
             facts = _replay_all(scenario, trace, Path(scratch), jobs, quiet, live)
@@ -87,13 +90,19 @@ def describe(trace: Trace) -> dict[str, Any]:
 
 
 @contextmanager
-def _place(target: Path | None, force: bool) -> Iterator[Path]:
-    if target is not None:
+def _place(target: Path | None, force: bool, claimed: Path | None) -> Iterator[Path]:
+    if claimed is not None:
+        yield claimed
+    elif target is not None:
         with folder.whole(target, force) as place:
             yield place
     else:
-        with tempfile.TemporaryDirectory(prefix="zerolayer-") as place_name:
-            yield Path(place_name)
+        way_out = "make room there, or set TMPDIR to another folder"
+        with (
+            tempfile.TemporaryDirectory(prefix="zerolayer-") as scratch,
+            folder.room(scratch, way_out),
+        ):
+            yield Path(scratch)
 
 
 def _replay_all(
@@ -132,9 +141,12 @@ def _replay_all(
     return facts
 
 
-def _error(scenario: Scenario, cell: Cell, failure: Failure) -> ZerolayerError:
+def _error(scenario: Scenario, cell: Cell, failure: Failure) -> Exception:
     if failure.problems:
         return InputError(failure.problems)
+    if failure.system is not None:
+        number, file = failure.system
+        return OSError(number, os.strerror(number), file)
     where = f"arm {scenario.arms[cell.arm].name}, replicate {cell.replicate}"
     trace = f"\n{failure.trace}" if failure.trace else ""
     return ZerolayerError(f"{where}: {failure.text}{trace}")

@@ -28,8 +28,9 @@ def save(trace: Trace, folder: Path) -> None:
         (folder / _REST).write_bytes(pickle.dumps(rest))
     except OSError as error:  # numpy's says neither where nor why
         raise InputError.at(
-            str(folder.parent), f"has no room for the trace ({error})", "set TMPDIR to another"
-        ) from None
+            str(folder.parent), f"has no room for the trace ({error})",
+            "make room there, or choose another folder by -o (by TMPDIR where that is none)",
+        ) from None  # fmt: skip
 
 
 def load(folder: Path) -> Trace:

@@ -7,27 +7,25 @@ from typing import Any
 
 from reports import html, markdown
 from scenarios import manifest
-from scenarios.folder import whole
 from scenarios.whatif import Grid, typed
 from scenarios.whatif_report import document, label_keys
 
 
-def write(target: Path, made: Grid, rows: Sequence[Mapping[str, Any]], force: bool) -> None:
-    """Write cells.parquet, report.html, report.md and manifest.json."""
+def write(place: Path, made: Grid, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write cells.parquet, report.html, report.md and manifest.json into *place*."""
     started_at = manifest.now()
-    with whole(target, force) as place:
-        cells_table(place / "cells.parquet", made, rows)
-        content = document(made, rows)
-        footer = "Made by zerolayer whatif; times are in `manifest.json` only."
-        (place / "report.html").write_text(html.render(content, footer), encoding="utf-8")
-        (place / "report.md").write_text(markdown.render(content, footer), encoding="utf-8")
-        about = manifest.describe_run(made.base, {}, started_at)
-        about["kind"] = "whatif"
-        about["points"] = [
-            {"labels": dict(point.labels), "overrides": list(point.overrides)}
-            for point, _ in made.points
-        ]
-        manifest.write(place, json.loads(json.dumps(about)))
+    cells_table(place / "cells.parquet", made, rows)
+    content = document(made, rows)
+    footer = "Made by zerolayer whatif; times are in `manifest.json` only."
+    (place / "report.html").write_text(html.render(content, footer), encoding="utf-8")
+    (place / "report.md").write_text(markdown.render(content, footer), encoding="utf-8")
+    about = manifest.describe_run(made.base, {}, started_at)
+    about["kind"] = "whatif"
+    about["points"] = [
+        {"labels": dict(point.labels), "overrides": list(point.overrides)}
+        for point, _ in made.points
+    ]
+    manifest.write(place, json.loads(json.dumps(about)))
 
 
 def cells_table(path: Path, made: Grid, rows: Sequence[Mapping[str, Any]]) -> None:

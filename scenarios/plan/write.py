@@ -8,26 +8,24 @@ from typing import Any
 
 from reports import html, markdown
 from scenarios import manifest
-from scenarios.folder import whole
 from scenarios.plan.answer import Answer, as_dict
 from scenarios.plan.report import document
 from scenarios.schema import Scenario
 
 
-def write(target: Path, scenario: Scenario, answers: Sequence[Answer], force: bool) -> None:
-    """Write plan.json, report.html, report.md and manifest.json."""
+def write(place: Path, scenario: Scenario, answers: Sequence[Answer]) -> None:
+    """Write plan.json, report.html, report.md and manifest.json into *place*."""
     started_at = manifest.now()
-    with whole(target, force) as place:
-        figures = {"answers": [as_dict(found) for found in answers]}
-        text = json.dumps(_plain(figures), indent=1, sort_keys=True, allow_nan=False)
-        (place / "plan.json").write_text(text + "\n", encoding="utf-8")
-        content = document(answers)
-        footer = "Made by zerolayer plan; times are in `manifest.json` only."
-        (place / "report.html").write_text(html.render(content, footer), encoding="utf-8")
-        (place / "report.md").write_text(markdown.render(content, footer), encoding="utf-8")
-        about = manifest.describe_run(scenario, {}, started_at)
-        about["kind"] = "plan"
-        manifest.write(place, about)
+    figures = {"answers": [as_dict(found) for found in answers]}
+    text = json.dumps(_plain(figures), indent=1, sort_keys=True, allow_nan=False)
+    (place / "plan.json").write_text(text + "\n", encoding="utf-8")
+    content = document(answers)
+    footer = "Made by zerolayer plan; times are in `manifest.json` only."
+    (place / "report.html").write_text(html.render(content, footer), encoding="utf-8")
+    (place / "report.md").write_text(markdown.render(content, footer), encoding="utf-8")
+    about = manifest.describe_run(scenario, {}, started_at)
+    about["kind"] = "plan"
+    manifest.write(place, about)
 
 
 def _plain(node: Any) -> Any:

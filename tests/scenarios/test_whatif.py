@@ -8,6 +8,7 @@ import pytest
 
 from dispatch.errors import InputError
 from scenarios import whatif
+from scenarios.folder import whole
 from scenarios.load import load
 from scenarios.named import NAMED, applicable
 from scenarios.store import Store
@@ -72,7 +73,8 @@ def test_the_report_and_the_cells_of_a_grid_are_written_the_same_twice(tmp_path:
     with Sweep(1, store=Store(tmp_path / "cache"), quiet=True) as sweep:
         whatif.run(made, sweep)
     for name in ("one", "two"):
-        write(tmp_path / name, made, whatif.rows(made), force=False)
+        with whole(tmp_path / name) as place:
+            write(place, made, whatif.rows(made))
     files = [
         json.loads((tmp_path / name / "manifest.json").read_text())["files"]
         for name in ("one", "two")

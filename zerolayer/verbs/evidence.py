@@ -60,7 +60,12 @@ def evidence(
     scenario: ScenarioArgument,
     /,
     *,
-    output: OutputOption = None,
+    output: Annotated[
+        Path | None,
+        Parameter(
+            name=["-o", "--output"], help="The folder to write; out/NAME of the scenario if none."
+        ),
+    ] = None,
     set: SetOption = None,
     replicates: ReplicatesOption = None,
     jobs: JobsOption = 0,
@@ -107,36 +112,40 @@ def evidence(
     import reports.evidence
     from dispatch.errors import InputError
     from scenarios.extras import extras
-    from scenarios.folder import check_target
+    from scenarios.folder import whole as claim
     from scenarios.load import load
     from scenarios.run import run as run_scenario
+    from scenarios.stop import terminable
     from zerolayer.output import print_json, print_text
 
     settings = overrides(set, replicates)
     whole = load(scenario, settings)
     target = output if output is not None else Path("out") / whole.name
-    check_target(target, force)
-    live = _live(whole, live_model, live_kind) if world == "live" else None
-    for option, given in (("--router-log", router_log), ("--width", width)):
-        if live is not None and given is not None:
-            found = "is of a simulation only"
-            raise InputError.at(option, found, "leave it or --world live away")
-    more: dict[str, Any] = {}
-    if width is not None:
-        whole, more["stopping"] = _widened(whole, width, most, jobs, quiet)
-    if live is None:
-        whole = _beside(whole, router_log, oracle)
-    asked = {"factorial": factorial, "maps": maps, "drills": drills}
-    wanted = [name for name, on in asked.items() if on]
-    words = [*(f"--{name}" for name in wanted), *(_words(live_model, live_kind) if live else ())]
-    words += ["--router-log", router_log.name] if router_log else []
-    words += [] if oracle or live else ["--no-oracle"]
-    words += [] if width is None else ["--width", f"{width:g}", "--most", str(most)]
-    done = run_scenario(
-        whole, target, jobs=jobs, force=force, quiet=quiet, finish=reports.evidence.write,
-        extra=more | (extras(whole, wanted, jobs=jobs, quiet=quiet) if wanted else {}), live=live,
-        command=command("evidence", scenario, settings, *words),
-    )  # fmt: skip
+    with terminable(), claim(target, force) as place:
+        live = _live(whole, live_model, live_kind) if world == "live" else None
+        for option, given in (("--router-log", router_log), ("--width", width)):
+            if live is not None and given is not None:
+                found = "is of a simulation only"
+                raise InputError.at(option, found, "leave it or --world live away")
+        more: dict[str, Any] = {}
+        if width is not None:
+            whole, more["stopping"] = _widened(whole, width, most, jobs, quiet)
+        if live is None:
+            whole = _beside(whole, router_log, oracle)
+        asked = {"factorial": factorial, "maps": maps, "drills": drills}
+        wanted = [name for name, on in asked.items() if on]
+        words = [f"--{name}" for name in wanted]
+        words += _words(live_model, live_kind) if live else ()
+        words += ["--router-log", router_log.name] if router_log else []
+        words += [] if oracle or live else ["--no-oracle"]
+        words += [] if width is None else ["--width", f"{width:g}", "--most", str(most)]
+        if wanted:
+            more |= extras(whole, wanted, jobs=jobs, quiet=quiet)
+        done = run_scenario(
+            whole, target, jobs=jobs, force=force, quiet=quiet, finish=reports.evidence.write,
+            extra=more, live=live, command=command("evidence", scenario, settings, *words),
+            claimed=place,
+        )  # fmt: skip
     verdict = done.outcome
     if json:
         print_json({"folder": str(target), "verdict": verdict.as_dict()})

@@ -49,12 +49,13 @@ def plan(
     """Find how many of which GPU hold the SLOs, by simulated runs alone.
 
     An SLO holds where it holds in every replicate, over all offered requests.
-    Exit code 0: some arm has a fleet; 1: none has.
+    Exit code 0: some arm has a fleet; 1: none has; 3: too few requests to tell.
     """
+    from contextlib import nullcontext
     from sys import stderr
 
     from scenarios.cluster import executor
-    from scenarios.folder import check_target
+    from scenarios.folder import whole as claim
     from scenarios.plan.answer import as_dict
     from scenarios.plan.run import chosen, plan_arms
     from scenarios.plan.words import beside, sentence
@@ -63,21 +64,17 @@ def plan(
     from scenarios.sweep import Sweep
     from zerolayer.output import print_json
 
-    if output is not None:
-        check_target(output, force)
     whole = chosen(scenario, overrides(set, replicates), slo or [], arm or [])
     with (
+        nullcontext() if output is None else claim(output, force) as place,
         executor(cluster) as make,
         Sweep(jobs, store=Store(cache), make_executor=make, quiet=quiet) as sweep,
     ):
         answers = plan_arms(whole, sweep, most=most, deep=deep, quiet=quiet)
-    for (
-        text,
-        count,
-    ) in sweep.failures.items():  # they count as not holding, and must not do so unseen
+        if place is not None:
+            write(place, whole, answers)
+    for text, count in sweep.failures.items():  # they do not hold, and must not do so unseen
         print(f"{count:,} cells failed: {text}", file=stderr)
-    if output is not None:
-        write(output, whole, answers, force)
     if json:
         print_json({"answers": [as_dict(found) for found in answers]})
     else:
@@ -87,4 +84,6 @@ def plan(
                 print(f"  {text}")
         if output is not None:
             print(f"report: {output / 'report.html'}")
-    return 0 if any(found.best is not None for found in answers) else 1
+    if any(found.best is not None for found in answers):
+        return 0
+    return 3 if any(found.unknown for found in answers) else 1

@@ -44,27 +44,28 @@ def whatif(
     Finished cells are kept: the same command goes on where it was stopped.
     Exit code 0; 1 where a cell failed.
     """
+    from contextlib import nullcontext
+
     from scenarios import whatif as engine
     from scenarios.cluster import executor
-    from scenarios.folder import check_target
+    from scenarios.folder import whole as claim
     from scenarios.store import Store
     from scenarios.sweep import Sweep
     from scenarios.whatif_folder import write
     from scenarios.whatif_report import METRICS, as_text, figure, label_keys
     from zerolayer.output import print_json, print_table
 
-    if output is not None:
-        check_target(output, force)
     short = [] if seeds is None else [f"replicates={seeds}"]
     made = engine.grid(scenario, [*(set or []), *short], vary or [], named or [])
     with (
+        nullcontext() if output is None else claim(output, force) as place,
         executor(cluster) as make,
         Sweep(jobs, store=Store(cache), make_executor=make, quiet=quiet) as sweep,
     ):
         engine.run(made, sweep)
-    rows = engine.rows(made)
-    if output is not None:
-        write(output, made, rows, force)
+        rows = engine.rows(made)
+        if place is not None:
+            write(place, made, rows)
     if json:
         print_json({"folder": str(output) if output else None, "cells": rows})
     else:
