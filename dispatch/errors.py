@@ -53,7 +53,9 @@ class UnknownNameError(InputError):
     """A name that nothing is registered under."""
 
     def __init__(self, place: str, kind: str, name: str, known: Iterable[str]) -> None:
-        super().__init__(Problem(place, f"unknown {kind} {name!r}", nearest(name, known)))
+        super().__init__(
+            Problem(place, f"unknown {kind} {short(repr(name))}", nearest(name, known))
+        )
 
 
 class NotMeasurable(ZerolayerError):
@@ -64,6 +66,11 @@ class NotMeasurable(ZerolayerError):
 
 class InvariantError(ZerolayerError):
     """Books that do not balance: a bug of ours, never of the input."""
+
+
+def short(text: str, most: int = 60) -> str:
+    """Return *text* in at most *most* characters: an echo is to be recognised, not to be read."""
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -5,11 +5,14 @@ import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from dispatch.errors import Problem, nearest
+from dispatch.errors import Problem, nearest, short
 
 Path = tuple[str | int, ...]
+
+DEEPEST: Final = 32
+"""Levels of tables and lists that a scenario may have; its own keys need six."""
 
 _KEY = re.compile(r"^[A-Za-z0-9_*-]+$")
 
@@ -28,8 +31,32 @@ def parse(text: str) -> Override | Problem:
     key, equals, value = text.partition("=")
     keys = tuple(k.strip() for k in re.sub(r"\[([^\]]*)\]", r".\1", key.strip()).split("."))
     if not equals or not all(_KEY.match(k) for k in keys):
-        return Problem(f"--set {text}", "is no assignment", "expected key=value, as in seed=7")
-    return Override(text, keys, _readings(value.strip()))
+        return Problem(echo(text), "is no assignment", "expected key=value, as in seed=7")
+    try:
+        readings = _readings(value.strip())
+    except RecursionError:
+        readings = ()
+    if not readings or len(keys) > DEEPEST or too_deep(readings[0]):
+        return Problem(echo(text), "is nested too deep", f"expected at most {DEEPEST} levels")
+    return Override(text, keys, readings)
+
+
+def echo(text: str) -> str:
+    """Return an override as messages repeat it."""
+    return f"--set {short(text)}"
+
+
+def too_deep(document: Any) -> bool:
+    """Return whether tables and lists stand in each other more than DEEPEST times."""
+    level = [document]
+    for _ in range(DEEPEST + 1):
+        level = [
+            child
+            for node in level
+            if isinstance(node, dict | list)
+            for child in (node.values() if isinstance(node, dict) else node)
+        ]
+    return any(isinstance(node, dict | list) for node in level)
 
 
 def _readings(value: str) -> tuple[Any, ...]:
@@ -40,7 +67,7 @@ def _readings(value: str) -> tuple[Any, ...]:
         document = tomllib.loads(f"v = {value}")
         if set(document) == {"v"}:
             found.append(document["v"])
-    except tomllib.TOMLDecodeError:
+    except ValueError:  # no TOML, or a number of more digits than Python reads
         pass
     if not found or not isinstance(found[-1], str):
         found.append(value)
@@ -76,7 +103,7 @@ def _steps(
     node: Any, key: str, path: Path, override: Override, *, make: Callable[[], Any] | None
 ) -> list[str | int] | Problem:
     """Return where *key* leads in *node*; *make* makes a missing table or list on the way."""
-    place = f"--set {override.text}"
+    place = echo(override.text)
     if isinstance(node, dict):
         if make is not None and key not in node:
             node[key] = make()

@@ -6,9 +6,9 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from dispatch.errors import nearest
+from dispatch.errors import nearest, short
 from scenarios.overrides import Path, show
-from scenarios.schema import ArmConfig, Scenario
+from scenarios.schema import NAMED, ArmConfig, Scenario
 
 Finding = tuple[Path, str, str]
 """Where in the merged document, what was found, the way out."""
@@ -21,6 +21,9 @@ def findings(error: ValidationError) -> list[Finding]:
     for detail in details:
         loc: Path = tuple(step for step in detail["loc"] if step != "[key]")
         kind = detail["type"]
+        if kind == NAMED:
+            found += [(tuple(at), str(detail["msg"]), "") for at in detail["ctx"]["at"]]
+            continue
         if kind == "too_short" and any(
             other["loc"][: len(loc)] == loc and len(other["loc"]) > len(loc) for other in details
         ):
@@ -35,9 +38,12 @@ def _words(kind: str, loc: Path, detail: Any) -> tuple[str, str]:
         return "unknown key", _unknown_key(loc)
     if kind == "missing":
         return "is missing", "expected " + _described(loc)
+    if kind == "too_short":
+        return "is empty", "expected one item at least"
     if kind == "value_error":
         return message.removeprefix("Value error, "), ""
     expected = message.removeprefix("Input should be ").removeprefix("Input should ")
+    expected = expected.replace("a valid tuple", "a list")
     if kind == "literal_error" and isinstance(value, str):
         known = [word.strip("' ") for word in expected.replace(" or ", ",").split(",")]
         close = nearest(value, known)
@@ -100,5 +106,4 @@ def _spread(annotation: Any) -> list[Any]:
 
 def brief(value: Any) -> str:
     """Write *value* in at most 60 characters."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return short(repr(value))

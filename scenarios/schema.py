@@ -1,10 +1,12 @@
 """The scenario: one trace, one fleet, two or more arms, the SLOs and margins they are judged by."""
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from dispatch.config import PolicyConfig, Section, WaitConfig
+from dispatch.errors import short
 from sim.config import (
     DoorConfig,
     EngineConfig,
@@ -14,6 +16,9 @@ from sim.config import (
     TelemetryConfig,
     TransferConfig,
 )
+
+NAMED: Final = "named_keys"
+"""The type of an error that says itself at which keys it stands."""
 
 
 class TraceConfig(Section):
@@ -126,9 +131,21 @@ class Scenario(Section):
     @model_validator(mode="after")
     def _names_are_unique_and_known(self) -> "Scenario":
         names = [arm.name for arm in self.arms]
+        known = ", ".join(names)
         if len(set(names)) < len(names):
-            raise ValueError(f"arm names repeat: {', '.join(names)}")
+            again = [("arms", n, "name") for n, name in enumerate(names) if names.count(name) > 1]
+            raise _at(f"arm names repeat: {known}", *again)
         for key in ("baseline", "candidate"):
             if (named := getattr(self, key)) and named not in names:
-                raise ValueError(f"{key} {named!r} is no arm; arms are {', '.join(names)}")
+                raise _at(f"{short(repr(named))} is no arm; arms are {known}", (key,))
+        if self.baseline and self.baseline == self.candidate:
+            what = (
+                f"baseline and candidate are both {self.baseline!r}, so nothing would be compared"
+            )
+            raise _at(f"{what}; arms are {known}", ("baseline",), ("candidate",))
         return self
+
+
+def _at(what: str, *at: tuple[str | int, ...]) -> PydanticCustomError:
+    """Return an error of keys that pydantic cannot name itself, as it is one of several keys."""
+    return PydanticCustomError(NAMED, "{what}", {"what": what, "at": at})

@@ -113,8 +113,95 @@ def test_a_missing_file_names_the_bundled_scenario_that_was_meant() -> None:
 
 
 def test_arm_names_that_repeat_are_refused(tmp_path: Path) -> None:
-    (found,) = errors(tmp_path, GOOD.replace('"old"', '"new"'))
-    assert "arm names repeat: new, new" in found
+    found = errors(tmp_path, GOOD.replace('"old"', '"new"'))
+    assert found == [
+        "s.toml:10: arms[0].name: arm names repeat: new, new",
+        "s.toml:14: arms[1].name: arm names repeat: new, new",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("candidate=nobody", "candidate: 'nobody' is no arm; arms are old, new"),
+        ('arms.0.name="new"', "arms[0].name: arm names repeat: new, new"),
+        ("fleet.pools.*.count=0", "fleet.pools: the fleet has no replica"),
+        ("fleet.pools=[]", "fleet.pools: is empty; expected one item at least"),
+        ("arms=[]", "arms: is empty; expected one item at least"),
+        ("seed=x", "seed: found 'x'; expected a valid integer"),
+        ("fleet.pools.0.count=2.5", "found 2.5; expected a valid integer"),
+        ("model.name=llama-2-70b", "pools[0].gpu: llama-2-70b in fp16 fits no replica"),
+    ],
+)
+def test_an_error_that_an_override_brings_names_it_and_what_is_wrong(
+    tmp_path: Path, override: str, told: str
+) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text(GOOD)
+    with pytest.raises(InputError) as caught:
+        load(path, ["drain_s=9", override])
+    said = [str(problem) for problem in caught.value.problems]
+    assert said[0].startswith(f"--set {override}: ")
+    assert told in said[0]
+
+
+def test_an_unknown_key_in_a_list_that_is_set_is_told_as_such(tmp_path: Path) -> None:
+    found = errors(tmp_path, GOOD, 'faults=[{kind="device_down",at=1}]')
+    assert any("faults[0].at: unknown key; did you mean at_s?" in text for text in found)
+    assert any("faults[0].kind: found 'device_down'" in text for text in found)
+
+
+def test_an_error_of_the_file_is_not_laid_at_an_override(tmp_path: Path) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text(GOOD + 'title = "x"\n[[faults]]\nkind = "gpu_lost"\n')
+    with pytest.raises(InputError) as caught:
+        load(path, ["seed=3"])
+    (problem,) = caught.value.problems
+    assert problem.place.endswith("s.toml:16: faults[0]")
+
+
+def test_a_baseline_that_is_the_candidate_too_is_refused(tmp_path: Path) -> None:
+    found = errors(tmp_path, 'candidate = "new"\n' + GOOD, "baseline=new")
+    assert ": nothing would be compared; arms are old, new" in found[0]
+    assert found[0].startswith("--set baseline=new: baseline: ")
+
+
+@pytest.mark.parametrize("levels", [33, 300, 200_000])
+def test_a_document_nested_without_end_is_told(tmp_path: Path, levels: int) -> None:
+    (tmp_path / "s.toml").write_text("x = " + "[" * levels + "]" * levels)
+    with pytest.raises(InputError, match="is nested too deep; expected at most 32 levels"):
+        Document.read(tmp_path / "s.toml")
+
+
+@pytest.mark.parametrize(
+    "override", ["trace.synth.x=" + "[" * 5000 + "]" * 5000, "trace.synth" + ".x" * 5000 + "=1"]
+)
+def test_an_override_nested_without_end_is_told_in_short(tmp_path: Path, override: str) -> None:
+    (found,) = errors(tmp_path, GOOD, override)
+    assert "is nested too deep" in found
+    assert len(found) < 160
+
+
+def test_a_long_value_is_not_repeated_in_full(tmp_path: Path) -> None:
+    for override in ("seed=" + "9" * 5000, "candidate=" + "9" * 5000, "9" * 5000 + "=3"):
+        assert not any("9" * 101 in text for text in errors(tmp_path, GOOD, override))
+
+
+def test_a_byte_order_mark_is_no_part_of_the_scenario(tmp_path: Path) -> None:
+    assert resolve(tmp_path, "\ufeff" + GOOD) == resolve(tmp_path, GOOD)
+
+
+def test_what_is_no_file_is_called_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").symlink_to("b.toml")
+    (tmp_path / "b.toml").symlink_to("a.toml")
+    (tmp_path / "c.toml").symlink_to("gone.toml")
+    for source, told in (
+        ("/dev/null", "is no file but a device or a pipe"),
+        (tmp_path / "a.toml", "is a link that leads back to itself"),
+        (tmp_path / "c.toml", "is a link to gone.toml, which is not there"),
+    ):
+        with pytest.raises(InputError, match=told):
+            Document.read(source)
 
 
 def test_a_missing_key_says_what_is_expected(tmp_path: Path) -> None:
