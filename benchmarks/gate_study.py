@@ -27,10 +27,10 @@ from scenarios.gate.gate import wall_clock  # noqa: E402
 from scenarios.gate.pairs import Side  # noqa: E402
 
 KINDS = {
-    "none": "A/A",
     "ten": "+10 % everywhere",
     "tail": "+60 % on 2 % of decisions",
     "spike": "spikes that move",
+    "none": "A/A",
 }
 
 
@@ -91,6 +91,12 @@ def bars(found: dict[str, dict[str, Any]]) -> dict[str, bool]:
     return held
 
 
+def tell(name: str, one: dict[str, Any]) -> None:
+    """Print what came of one kind, at once: the whole takes long."""
+    spread = ", ".join(f"{n} {a:.3f}–{b:.3f}" for n, (a, b) in one["estimates"].items())
+    print(f"{name}: {one['verdicts']}, {one['seconds_median']:.1f} s a gate; {spread}", flush=True)
+
+
 def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--null", type=int, default=60, help="A/A gates")
@@ -99,13 +105,12 @@ def main() -> int:
     asked.add_argument("--json", type=Path, help="file for the figures")
     options = asked.parse_args()
     found = {"alone": study("none", 2)}
+    tell("A/A, no hogs", found["alone"])
     with hogs(options.hogs):
-        found |= {k: study(k, options.null if k == "none" else options.slow) for k in KINDS}
+        for kind, name in KINDS.items():
+            found[kind] = study(kind, options.null if kind == "none" else options.slow)
+            tell(name, found[kind])
     held = bars(found)
-    for kind, one in found.items():
-        spread = ", ".join(f"{n} {a:.3f}–{b:.3f}" for n, (a, b) in one["estimates"].items())
-        name = KINDS.get(kind, "A/A, no hogs")
-        print(f"{name}: {one['verdicts']}, {one['seconds_median']:.1f} s a gate; {spread}")
     for bar, holds in held.items():
         print(f"{'holds' if holds else 'MISSED'}: {bar}")
     if options.json:
