@@ -10,6 +10,7 @@ from dispatch.hardware import MemoryPlan
 from dispatch.legacy import LegacyConfig
 from dispatch.request import HINTS
 from scenarios import arms, bounds
+from scenarios.predict import uneven_heads
 from scenarios.problems import Finding
 from scenarios.schema import ArmConfig, Scenario
 from sim import recorded
@@ -100,7 +101,7 @@ def figures(scenario: Scenario) -> Iterator[Finding]:
         own = arm.fleet is not None
         fleet_path: Path = (*path, "fleet") if own else ("fleet",)
         if own or number == 0:
-            yield from _pools(arms.fleet(scenario, arm), fleet_path)
+            yield from _pools(arms.fleet(scenario, arm), scenario.model, fleet_path)
             yield from _faults(scenario, arms.fleet(scenario, arm))
         yield from _fits(scenario, arm, fleet_path)
 
@@ -170,7 +171,7 @@ def _telemetry(arm: ArmConfig, path: Path) -> Iterator[Finding]:
             )
 
 
-def _pools(fleet: FleetConfig, path: Path) -> Iterator[Finding]:
+def _pools(fleet: FleetConfig, model: ModelConfig, path: Path) -> Iterator[Finding]:
     seen: dict[str, int] = {}
     for number, pool in enumerate(fleet.pools):
         where: Path = (*path, "pools", number)
@@ -183,6 +184,8 @@ def _pools(fleet: FleetConfig, path: Path) -> Iterator[Finding]:
                 f"a replica of {pool.tp} GPUs on nodes of {pool.gpus_per_node}",
                 "expected tp <= gpus_per_node",
             )
+        if uneven := uneven_heads(hardware.model((pool.model or model).name), pool.tp):
+            yield (*where, "tp"), *uneven
     if not sum(pool.count for pool in fleet.pools):
         yield (*path, "pools"), "the fleet has no replica", "expected a count above 0"
 

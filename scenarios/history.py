@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from traces import resample, router_log, synth
 from traces.trace import SmallColumn, Trace
 
 GENERATED = "generated:"
+_MOST_BLOCKS: Final = 1_000_000
 
 
 def load(scenario: Scenario) -> Trace:
@@ -38,6 +39,7 @@ def load(scenario: Scenario) -> Trace:
             "holds no request in the part asked for",
             "widen trace.start_s, trace.duration_s or trace.limit",
         )
+    _blocks(trace, scenario)
     if trace.source_row is None and any(a.policy.name == recorded.NAME for a in scenario.arms):
         trace = replace(trace, source_row=router_log.source_rows(trace))
     return mix(trace, scenario)
@@ -58,6 +60,21 @@ def _lengths(trace: Trace, prompt_scale: float, output_scale: float) -> Trace:
     if prompt_scale != 1.0 and trace.block_hashes is not None:
         trace = replace(trace, block_hashes=None, block_offsets=None, block_tokens=0)
     return trace
+
+
+def _blocks(trace: Trace, scenario: Scenario) -> None:
+    """Refuse blocks so short that a replicate would be drawn from more of them than memory has."""
+    config = scenario.trace
+    if scenario.replicates < 2 or config.resample == "none":
+        return
+    span_s = float(trace.arrival_s[-1])
+    if span_s / config.block_s > _MOST_BLOCKS:
+        raise InputError.at(
+            "trace.block_s",
+            f"{config.block_s:g} s cut the {span_s:g} s of the trace into "
+            f"{span_s / config.block_s:.3g} blocks",
+            f"expected at most {_MOST_BLOCKS:,}: at least {span_s / _MOST_BLOCKS:.3g} s each",
+        )
 
 
 def replicate(trace: Trace, scenario: Scenario, number: int) -> Trace:

@@ -4,12 +4,17 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from dispatch import hardware
-from dispatch.errors import InputError, Problem
+from dispatch.errors import InputError, Problem, short
 from dispatch.hardware import Parts, Roofline, calibration, memory_plan, plan
 from scenarios.estimate import prompt_parts, stack_plan, token_parts
 
 MEASURED_STACK: Final = "eager-2023"
 """The stack whose prompt and token times of whole models were measured (Splitwise)."""
+
+_MOST: Final = {
+    "--tp": 1024, "--prompt": 100_000_000, "--batch": 1_000_000, "--output": 100_000_000,
+}  # fmt: skip
+"""Beyond these no engine has gone by decades, and products of them leave what floats hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +85,29 @@ def predict(
     )  # fmt: skip
 
 
+def uneven_heads(shape: hardware.Model, tp: int) -> tuple[str, str] | None:
+    """Return why no engine shares *shape* among *tp* GPUs, and the way out; None where one does."""
+    if shape.heads % tp == 0:
+        return None
+    ways = [str(n) for n in range(1, shape.heads + 1) if shape.heads % n == 0]
+    found = f"{shape.heads} heads of {shape.name} do not divide by {tp}"
+    return found, f"use one of {', '.join(ways)}"
+
+
 def _check(
     shape: hardware.Model, tp: int, prompt: int, batch: int, output: int, precision: str
 ) -> None:
     given = {"--tp": tp, "--prompt": prompt, "--batch": batch, "--output": output}
     problems = [
-        Problem(name, f"found {value}", "expected 1 or more")
+        Problem(name, f"found {short(str(value))}", "expected 1 or more")
         for name, value in given.items() if value < 1
     ]  # fmt: skip
-    if tp >= 1 and shape.heads % tp:
-        ways = [str(n) for n in range(1, shape.heads + 1) if shape.heads % n == 0]
-        problems.append(
-            Problem("--tp", f"{shape.heads} heads of {shape.name} do not divide by {tp}",
-                    f"use one of {', '.join(ways)}")
-        )  # fmt: skip
+    problems += [
+        Problem(name, f"found {short(str(value))}", f"expected at most {_MOST[name]:,}")
+        for name, value in given.items() if value > _MOST[name]
+    ]  # fmt: skip
+    if 1 <= tp <= _MOST["--tp"] and (uneven := uneven_heads(shape, tp)):
+        problems.append(Problem("--tp", *uneven))
     if precision not in hardware.PRECISION_BYTES:
         problems.append(
             Problem("--precision", f"unknown precision {precision!r}",

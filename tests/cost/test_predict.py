@@ -81,3 +81,9 @@ def test_wrong_use_exits_2_with_one_message(capsys: pytest.CaptureFixture[str]) 
     code, out, err = run(capsys, [*ASKED[:-1], "0"])
     assert (code, out) == (2, "")
     assert err.startswith("zerolayer: --tp: found 0")
+
+
+@pytest.mark.parametrize("name", ["tp", "prompt", "batch", "output"])
+def test_a_count_beyond_any_engine_is_refused_by_name(name: str) -> None:
+    with pytest.raises(InputError, match=f"--{name}: found 1000.*; expected at most "):
+        predict("llama-2-13b", "A100-80G", **{name: 10**23})  # type: ignore[arg-type]

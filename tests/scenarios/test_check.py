@@ -1,9 +1,13 @@
 """Names and figures that a schema cannot judge."""
 
+from pathlib import Path
+
 import pytest
 
 from dispatch.errors import InputError
+from scenarios import history
 from scenarios.load import load
+from tests.scenarios.small import small
 
 
 def told(*overrides: str, scenario: str = "migration-2023q3") -> list[str]:
@@ -64,6 +68,11 @@ def test_a_pool_without_replicas_need_not_fit() -> None:
         (["arms.direct.telemetry.signals.ring.interval_ms=9000"], "samples are up to 9005 ms old"),
         (["fleet.pools.1.name=v100"], "pool name 'v100' repeats"),
         (["fleet.pools.0.tp=16"], "a replica of 16 GPUs on nodes of 8"),
+        (["fleet.pools.0.tp=3"], "40 heads of llama-2-13b do not divide by 3; use one of 1, 2, 4"),
+        (
+            ["fleet.pools.2.model={name='llama-3.1-8b'}", "fleet.pools.2.tp=5"],
+            "32 heads of llama-3.1-8b do not divide by 5",
+        ),
         (["fleet.pools.*.count=0"], "the fleet has no replica"),
         (["faults.0.kind=gpu_lost"], "needs at_s or rate_per_h"),
         (
@@ -81,3 +90,8 @@ def test_a_pool_without_replicas_need_not_fit() -> None:
 )
 def test_what_does_not_fit_together_is_told(overrides: list[str], part: str) -> None:
     assert any(part in problem for problem in told(*overrides))
+
+
+def test_a_trace_is_not_cut_into_more_blocks_than_memory_holds(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"trace.block_s: 1e-09 s cut .* at most 1,000,000"):
+        history.load(load(small(tmp_path), ["trace.block_s=1e-9"]))

@@ -162,7 +162,7 @@ def test_an_error_of_the_file_is_not_laid_at_an_override(tmp_path: Path) -> None
 
 def test_a_baseline_that_is_the_candidate_too_is_refused(tmp_path: Path) -> None:
     found = errors(tmp_path, 'candidate = "new"\n' + GOOD, "baseline=new")
-    assert ": nothing would be compared; arms are old, new" in found[0]
+    assert "so nothing would be compared; arms are old, new" in found[0]
     assert found[0].startswith("--set baseline=new: baseline: ")
 
 
