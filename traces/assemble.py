@@ -30,6 +30,7 @@ class Facts:
     quirks: tuple[Quirk, ...] = ()
     cannot_tell: tuple[str, ...] = ()
     guess_from: str = "bytes"
+    output_error: str = ""  # how wrong output lengths from bytes may be, where that is known worse
     pieces: bool = False  # blocks are pieces of text of any length, not blocks of one size
 
 
@@ -169,7 +170,9 @@ def _note_failures(work: _Work) -> None:
 
 def _build(work: _Work) -> Trace:
     raw, facts, choices = work.raw, work.facts, work.choices
-    filled = guess.fill(work.place, raw, choices.seed, choices.partial, facts.guess_from)
+    filled = guess.fill(
+        work.place, raw, choices.seed, choices.partial, facts.guess_from, facts.output_error
+    )
     work.quirks += filled.quirks
     work.cannot_tell += filled.cannot_tell
     unknown = list(filled.unknown)

@@ -27,11 +27,16 @@ class HitRates:
     distinct_blocks: int
 
 
-def hit_rates(trace: Trace, capacity_blocks: int | None, evict: Evict = "lru") -> HitRates:
-    """Run *trace* through one cache of *capacity_blocks* (None: without bound)."""
+def hit_rates(
+    trace: Trace, capacity_blocks: int | None, evict: Evict = "lru", *, place: str = ""
+) -> HitRates:
+    """Run *trace* through one cache of *capacity_blocks* (None: without bound).
+
+    *place* is what an error names, the name of the trace where it is empty.
+    """
     if trace.block_hashes is None or trace.block_offsets is None or not len(trace.block_hashes):
         raise InputError.at(
-            trace.name,
+            place or trace.name,
             "has no prefix blocks, so no cache can be simulated",
             "use a trace with hash ids (Mooncake, Bailian, AIPerf, Weka, RAGPulse)",
         )

@@ -2,16 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dispatch import keyed
 from dispatch.errors import InputError
-from traces.trace import Trace
-
-MOST_REQUESTS: Final = 200_000_000
+from traces.trace import MOST_REQUESTS, Trace
 
 
 def slice(

@@ -46,7 +46,7 @@ def describe(trace: Trace) -> dict[str, Any]:
         "cannot_tell": list(trace.cannot_tell),
         "sha256": trace.sha256,
     }
-    for key in ("detected", "recorded", "skipped_rows", "skipped_file"):
+    for key in ("detected", "made_from", "recorded", "skipped_rows", "skipped_file"):
         if key in trace.source:
             about[key] = trace.source[key]
     return about

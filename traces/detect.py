@@ -2,9 +2,10 @@
 
 import csv
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dispatch.errors import InputError, Problem, UnknownNameError, nearest
 from traces import parquet, values
@@ -12,6 +13,9 @@ from traces.formats import ALL
 from traces.formats.base import Format, Options
 from traces.formats.columns import COLUMNS, guess
 from traces.source import Source
+
+if TYPE_CHECKING:
+    from traces.records import Entry
 
 _LOOKED_AT: Final = 40  # records that decide
 _DELIMITERS: Final = ",;\t|"
@@ -41,6 +45,7 @@ def detect(source: Source, wanted: str | None = None, options: Options | None = 
             return Detected(OURS, "its Parquet metadata says zerolayer", shape)
     else:
         shape = shape_of(source)
+        _refuse_text(source, shape)
     if options.columns:
         if wanted not in (None, COLUMNS.name):
             raise InputError.at("--map", f"goes with no format, not with {wanted}", "drop one")
@@ -106,9 +111,26 @@ def shape_of(source: Source) -> str:
     line = head.split(b"\n", 1)[0].strip()
     try:
         json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return "document" if _pretty(head) else "lines"
     return "lines"
+
+
+def _refuse_text(source: Source, shape: str) -> None:
+    """Refuse text that has lines, but none that can be told apart, and models of traces."""
+    place, head = str(source.path), source.head
+    if shape in ("csv", "lines") and b"\n" not in head and b"\r" in head.strip(b"\r \t"):
+        name = shlex.quote(place)
+        raise InputError.at(
+            place, "has lines that end in CR alone",
+            f"convert it: tr '\\r' '\\n' < {name} > {shlex.quote('lf-' + source.path.name)}",
+        )  # fmt: skip
+    if shape == "csv" and b"\n[arrivals]" in b"\n" + head:
+        raise InputError.at(
+            place, "is a model of a trace, not a trace",
+            f"in a scenario set trace.source=generated:{place}; or make a trace of it: "
+            f"`zerolayer trace synth {place} -o made.parquet`",
+        )  # fmt: skip
 
 
 def _is_json_start(head: bytes) -> bool:
@@ -175,7 +197,8 @@ def _by_text(source: Source) -> Detected | None:
 
 def _by_records(source: Source, shape: str) -> Detected:
     votes: dict[str, int] = {}
-    records = list(sample(source, shape))
+    entries = list(_sample(source, shape))
+    records = [entry.record for entry in entries if entry.record is not None]
     for record in records:
         for known in ALL.values():
             if known.kind == "json" and known.claims(record):
@@ -190,8 +213,11 @@ def _by_records(source: Source, shape: str) -> Detected:
     usual = guess(records[0]) if records else None
     if usual is not None:
         return Detected(COLUMNS, usual.why, shape, usual.columns)
-    found = f"its records have the keys {values.clip(keys)}" if records else "no line is JSON"
-    raise _foreign(source, found)
+    if records:
+        raise _foreign(source, f"its records have the keys {values.clip(keys)}")
+    unit = "line" if shape == "lines" else "item"
+    first = [Problem(f"{source.path}: {unit} {e.number}", e.problem) for e in entries[:1]]
+    raise InputError([*first, *_foreign(source, f"no {unit} is a JSON object").problems])
 
 
 def _unit(name: str, records: list[dict[str, Any]]) -> tuple[str | None, str]:
@@ -219,15 +245,14 @@ def _unit(name: str, records: list[dict[str, Any]]) -> tuple[str | None, str]:
     return None, ""
 
 
-def sample(source: Source, shape: str) -> Iterator[dict[str, Any]]:
-    """Yield the first records that are JSON objects."""
+def _sample(source: Source, shape: str) -> Iterator["Entry"]:
+    """Yield the first entries, good and bad, until enough are JSON objects."""
     from traces.records import json_records
 
     found = 0
     for entry in json_records(source, shape):
-        if isinstance(entry.record, dict):
-            yield entry.record
-            found += 1
+        yield entry
+        found += entry.record is not None
         if found == _LOOKED_AT or entry.number > _LOOKED_AT * 5:
             return
 

@@ -23,7 +23,7 @@ def write(trace: Trace, target: Path) -> None:
     reachable(target)
     if not len(trace):
         raise InputError.at(str(target), "would hold no request; it was not written")
-    part = target.with_name(f".{target.name}.part")
+    part = parts_of(target)[0]
     try:
         if end == ".parquet":
             parquet.write(trace, part)
@@ -55,6 +55,11 @@ def reachable(target: Path) -> None:
         )
     if target.is_dir():
         raise InputError.at(str(target), "is a folder", "name a file in it")
+
+
+def parts_of(target: Path) -> tuple[Path, Path]:
+    """Return where *target* is written before it is whole: at once, and as a stream."""
+    return target.with_name(f".{target.name}.part"), target.with_name(f"{target.name}.part")
 
 
 @contextmanager

@@ -27,12 +27,20 @@ class Filled:
     cannot_tell: list[str] = field(default_factory=list)
 
 
-def fill(place: str, raw: Raw, seed: int, partial: bool, guess_from: str = "bytes") -> Filled:
+def fill(
+    place: str,
+    raw: Raw,
+    seed: int,
+    partial: bool,
+    guess_from: str = "bytes",
+    output_error: str = "",
+) -> Filled:
     """Fill missing lengths of *raw*.
 
     A row with a guess of its own (from bytes) takes that. Any other takes the length of a row drawn
     by *seed* among those that have one, so that mean and tail stay as they are. Where no row has a
     length the trace is refused, unless *partial*, and then the column is named in ``unknown``.
+    *output_error* says how wrong outputs from bytes may be, where a reader knows that better.
     """
     filled = Filled(raw.prompt.copy(), raw.output.copy())
     marks = np.zeros(len(raw), np.int8)
@@ -54,7 +62,8 @@ def fill(place: str, raw: Raw, seed: int, partial: bool, guess_from: str = "byte
             pool = known if len(known) else column[column != MISSING]
             _draw(filled, raw, name, column, left, pool, seed)
         if guessed:
-            _say_guess(filled, name, guessed, raw, guess_from)
+            known_error = output_error if name == "output" else ""
+            _say_guess(filled, name, guessed, raw, guess_from, known_error)
     if problems and not partial:
         raise InputError(problems)
     if marks.any():
@@ -126,7 +135,9 @@ def mean_difference(values: NDArray[np.int64]) -> float:
     return float(2.0 * np.dot(weights, np.sort(values)) / (n * (n - 1.0)))
 
 
-def _say_guess(filled: Filled, name: str, rows: int, raw: Raw, guess_from: str) -> None:
+def _say_guess(
+    filled: Filled, name: str, rows: int, raw: Raw, guess_from: str, known_error: str
+) -> None:
     """State the error of guesses: measured where enough rows have both, else as assumed."""
     guesses = raw.extra[f"{name}_guess"]
     true = raw.prompt if name == "prompt" else raw.output
@@ -135,7 +146,7 @@ def _say_guess(filled: Filled, name: str, rows: int, raw: Raw, guess_from: str) 
         error = float(np.median(np.abs(guesses[both] - true[both]) / np.maximum(true[both], 1)))
         how = f"scaled to the {int(both.sum()):,} rows that have both, median error {error:.0%}"
     elif guess_from == "bytes":
-        how = ASSUMED_ERROR[name]
+        how = known_error or ASSUMED_ERROR[name]
     else:
         how = "the error of a single length cannot be told"
     text = f"{counted(rows, f'{name} length')} estimated from {guess_from}; {how}"

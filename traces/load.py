@@ -1,6 +1,5 @@
 """``read``: from a path or the name of a public trace to a Trace, or one clear error."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from traces.assemble import Choices, Facts, assemble
 from traces.detect import OURS, Detected, detect
 from traces.formats.base import Options, Reader
 from traces.formats.columns import Columns
-from traces.records import Entry, csv_records, json_records
+from traces.records import Entry, csv_records, json_records, packed
 from traces.rows import BadRow, BadRows, Builder, Raw
 from traces.source import Source
 from traces.trace import Quirk, Trace, counted
@@ -52,11 +51,14 @@ def read(
     source = Source(path)
     options = Options(unit, columns or {}, rate_per_s, seed, prompt_bytes, output_bytes)
     found = detect(source, format, options)
+    name = str(path_or_name) if str(path_or_name) in datasets.DATASETS else path.name
     choices = Choices(order, spread, cached, partial, seed)
     about: dict[str, Any] = {"path": str(path), "detected": f"{found.format.name}: {found.why}"}
     if found.format is OURS:
         trace = _ours(path, choices)
-        return replace(trace, sha256=source.sha256(), source={**trace.source, **about})
+        if trace.name not in (name, "anonymous"):
+            about["made_from"] = trace.name
+        return replace(trace, name=name, sha256=source.sha256(), source={**trace.source, **about})
     bad = BadRows(UNITS.get(found.shape, "item"), keep_lines=bool(skip_bad))
     raw, facts = rows_of(source, found, options, bad)
     if bad.count and not (skip_bad and len(raw)):
@@ -69,7 +71,6 @@ def read(
             *quirks,
             Quirk("bad_rows", f"{counted(bad.count, 'bad row')} left out", bad.count),
         )
-    name = str(path_or_name) if str(path_or_name) in datasets.DATASETS else path.name
     return replace(
         trace, name=name, sha256=source.sha256(), quirks=quirks, source={**trace.source, **about}
     )
@@ -166,7 +167,7 @@ def entries(source: Source, found: Detected) -> Iterator[Entry]:
             yield Entry(entry.number, None, entry.text, str(problem))
             continue
         for part in parts:
-            text = entry.text if len(parts) == 1 else json.dumps(part).encode()
+            text = entry.text if len(parts) == 1 else packed(part)
             yield Entry(entry.number, dict(part), text)
 
 

@@ -174,7 +174,10 @@ def read(path: Path) -> Trace:
         about = json.loads(_metadata(path)[MARK])
         table = file.read()
         trace = _from(table, about)
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+    except (
+        pa.ArrowException, OSError, ValueError, LookupError, TypeError, AttributeError,
+        OverflowError, RecursionError,
+    ) as error:  # fmt: skip
         raise InputError.at(str(path), f"is no sound zerolayer trace ({error})") from None
     _check(path, trace)
     return trace

@@ -34,16 +34,28 @@ def json_records(source: Source, shape: str) -> Iterator[Entry]:
         text = stream.read()
     try:
         document = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise InputError.at(
+            str(source.path), "is JSON nested too deeply", "a record of a request is flat"
+        ) from None
+    except ValueError as error:
         raise InputError.at(
             str(source.path), f"is no whole JSON document: {error}", "is the file cut short?"
         ) from None
     items = document if isinstance(document, list) else [document]
     for number, item in enumerate(items, 1):
         if isinstance(item, dict):
-            yield Entry(number, item, json.dumps(item).encode() if len(items) > 1 else b"")
+            yield Entry(number, item, packed(item) if len(items) > 1 else b"")
         else:
             yield Entry(number, None, problem=f"is no object but {type(item).__name__}")
+
+
+def packed(item: Any) -> bytes:
+    """Return *item* as JSON for a side file, nothing of what is nested too deeply to be written."""
+    try:
+        return json.dumps(item).encode()
+    except RecursionError:
+        return b""
 
 
 def _json_lines(source: Source) -> Iterator[Entry]:
@@ -53,7 +65,9 @@ def _json_lines(source: Source) -> Iterator[Entry]:
         entry = Entry(line, None, text)
         try:
             record = json.loads(text.decode())  # text: from bytes it would guess an encoding
-        except (ValueError, RecursionError) as error:
+        except RecursionError:
+            entry.problem = "is JSON nested too deeply"
+        except ValueError as error:
             reason = getattr(error, "msg", None) or getattr(error, "reason", type(error).__name__)
             entry.problem = f"is no JSON ({reason})"
         else:

@@ -59,6 +59,8 @@ def _quantiles(found: dict[str, Any], rows: str) -> tuple[str, ...]:
 def notes(about: dict[str, Any]) -> Iterator[str]:
     """Yield lines: how the format was told, what is odd in the source, what it cannot tell."""
     yield from _folded("format", about.get("detected", about["format"]))
+    if "made_from" in about:
+        yield from _folded("made from", about["made_from"])
     if "skipped_rows" in about:
         where = f"; they are in {about['skipped_file']}" if "skipped_file" in about else ""
         yield from _folded("left out", f"{about['skipped_rows']:,} bad rows{where}")

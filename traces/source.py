@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
+from dispatch.encodings import to_utf8, wide
 from dispatch.errors import InputError
 
 GZIP, ZSTD, PARQUET = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1"
@@ -61,7 +62,13 @@ class Source:
             )
         if self.head[:4] == b"PK\x03\x04":
             raise InputError.at(place, "is a zip archive", "unpack it and name one file of it")
-        if self.head[:4] != PARQUET and b"\0" in self.head[:4096]:
+        if self.head[:4] == PARQUET:
+            return
+        if encoding := wide(self.head):
+            raise InputError.at(
+                place, f"looks like {encoding} text, not UTF-8", to_utf8(encoding, place)
+            )
+        if b"\0" in self.head[:4096]:
             raise InputError.at(
                 place, "holds binary data, not a text format or Parquet", "check the file"
             )

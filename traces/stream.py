@@ -12,6 +12,7 @@ from traces import quick
 from traces.assemble import Facts
 from traces.datasets import DATASETS
 from traces.detect import Detected, detect
+from traces.export import parts_of
 from traces.formats.base import Options
 from traces.load import resolve
 from traces.order import EPOCH_NS, LATEST_NS, RELATIVE_NS, Clock, ties
@@ -46,7 +47,7 @@ def to_parquet(
     known = found.format
     if known.quick is None or known.facts is None or found.shape != "csv":
         return None
-    part = target.with_name(target.name + ".part")
+    part = parts_of(target)[1]
     try:
         done = _run(path_or_name, source, found, known.facts, part, options, progress)
         part.replace(target)

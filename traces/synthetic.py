@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from dispatch.config import Section
 from dispatch.errors import InputError, Problem, UnknownNameError, nearest
+from traces.trace import MOST_REQUESTS
 
 CHUNK: Final = 1 << 16  # requests drawn at a time; part of what a seed means
 MOST_STEPS: Final = 5_000_000  # of the rate in a chunk: a few seconds and 300 MB
@@ -124,7 +125,7 @@ class PrefixModel(Section):
 class TraceModel(Section):
     """A whole generated trace; *requests* counts turns, not conversations."""
 
-    requests: int = Field(default=10_000, ge=1, le=1_000_000_000)
+    requests: int = Field(default=10_000, ge=1, le=MOST_REQUESTS)
     duration_s: float | None = Field(default=None, gt=0)
     """Stop here, even where *requests* is not reached."""
     arrivals: ArrivalModel = ArrivalModel()

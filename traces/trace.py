@@ -11,6 +11,8 @@ FloatColumn = NDArray[np.float64]
 IntColumn = NDArray[np.int64]
 SmallColumn = NDArray[np.int32]
 
+MOST_REQUESTS: Final = 200_000_000  # of a trace that is made: what a large memory holds
+
 OK, FAILED, CACHED = 0, 1, 2
 PROMPT_ESTIMATED, OUTPUT_ESTIMATED = 1, 2
 

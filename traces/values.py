@@ -12,6 +12,7 @@ from traces.rows import MISSING, BadRow
 UNITS_NS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 MOST_TOKENS: Final = 100_000_000
 _MOST_NS: Final = (1 << 63) - 1
+_LAST_YEAR: Final = 2261  # the last whole one that 64 bits of nanoseconds hold
 _ABSENT: Final = frozenset({"", "-", "null", "none", "nan", "n/a", "undefined"})
 _ISO: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9})\d*)?)?"
@@ -39,7 +40,7 @@ def clip(value: Any, longest: int = 60) -> str:
 def _day_s(date: str) -> int | None:
     """Return seconds from 1970 to a day, None where no calendar has it."""
     year, month, day = (int(part) for part in date.split("-"))
-    if not (1970 <= year <= 2261 and 1 <= month <= 12):
+    if not (1970 <= year <= _LAST_YEAR and 1 <= month <= 12):
         return None
     if not 1 <= day <= calendar.monthrange(year, month)[1]:
         return None
@@ -65,6 +66,15 @@ def iso_ns(text: str) -> int | None:
         shift = int(zone[1:3]) * 3600 + int(zone[-2:]) * 60
         whole -= shift if zone[0] == "+" else -shift
     return whole * 10**9 + fraction
+
+
+def _no_iso(text: str, name: str) -> str:
+    """Say what is wrong with a time that is written like one of a calendar, and is none."""
+    found = _COMMON.fullmatch(text)
+    year = int(found[3] if found else text[:4])
+    if 1970 <= year <= _LAST_YEAR:
+        return f"{name} is no date or time of day: {clip(text)}"
+    return f"{name} is out of range: {clip(text)}; a trace lies between 1970 and 2100"
 
 
 _COMMON: Final = re.compile(r"(\d\d)/([A-Z][a-z]{2})/(\d{4}):(\d\d:\d\d:\d\d) ([+-]\d{4})")
@@ -124,6 +134,8 @@ def _number(text: str, name: str) -> int | Fraction:
         if found[3] is None:
             return int(text)
         return Fraction(text if found[3] else text[:-1])
+    if _ISO.fullmatch(text) or _COMMON.fullmatch(text):
+        raise BadRow(_no_iso(text, name))
     try:
         number = float(text)
     except ValueError:
@@ -144,7 +156,7 @@ _EPOCHS: Final = (
 def epoch_unit(value: Any) -> str | None:
     """Return the unit in which *value* is a date between 1998 and 2103; "s" for ISO text."""
     if isinstance(value, str):
-        if iso_ns(value) is not None:
+        if _ISO.fullmatch(value.strip()):
             return "s"
         try:
             value = float(value)

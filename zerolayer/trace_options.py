@@ -1,6 +1,7 @@
 """How the trace verbs read a file and say what they wrote."""
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -70,14 +71,15 @@ def load(
     import traces
     from dispatch.errors import InputError
     from traces.formats.columns import parse_map
+    from zerolayer import targets
 
     for name, value in (("--rate", options.rate), ("--prompt-bytes", options.prompt_bytes),
                         ("--output-bytes", options.output_bytes)):  # fmt: skip
         if value is not None and not 0 < value < float("inf"):
             raise InputError.at(name, f"is {value}", "give a positive number")
-    side: Path | bool = False
-    if options.skip_bad or options.bad_file is not None:
-        side = options.bad_file or Path(f"{Path(file).name}.bad")
+    side = side_file(file, options)
+    if side is not None:
+        targets.ready(side, paths_of([file]))
     trace = traces.read(
         file,
         format=options.format,
@@ -89,7 +91,7 @@ def load(
         cached=options.keep_cached,
         partial=partial,
         seed=seed,
-        skip_bad=side,
+        skip_bad=side or False,
         prompt_bytes=options.prompt_bytes,
         output_bytes=options.output_bytes,
     )
@@ -105,16 +107,31 @@ def say(json: bool, document: dict[str, Any], text: str) -> None:
     print_json(document) if json else print(text)
 
 
-def ready(target: Path, *files: str) -> None:
-    """Refuse a *target* that cannot be written, or is one of *files*, before any work is done."""
-    from dispatch.errors import InputError
+def side_file(file: str, options: ReadOptions) -> Path | None:
+    """Return where the bad rows of *file* go, None where bad rows are refused."""
+    if options.skip_bad or options.bad_file is not None:
+        return options.bad_file or Path(f"{Path(file).name}.bad")
+    return None
+
+
+def ready(target: Path, *files: str, read: ReadOptions = DEFAULTS) -> None:
+    """Refuse a trace *target* that cannot be written, or is one of *files*, before any work."""
     from traces import export
+    from zerolayer import targets
 
     export.ending(target)
-    export.reachable(target)
-    for file in files:
-        if target.exists() and Path(file).exists() and target.samefile(file):
-            raise InputError.at(str(target), "is the trace itself", "name another file")
+    inputs = paths_of(files)
+    sides = [side for file in files if (side := side_file(file, read)) is not None]
+    for side in sides:
+        targets.ready(side, inputs)
+    targets.ready(target, inputs, sides)
+
+
+def paths_of(files: Iterable[str]) -> list[Path]:
+    """Return the files that paths and names of public traces stand for, where they are here."""
+    from traces.load import resolve
+
+    return [resolve(file) for file in files]
 
 
 def written(trace: "Trace", target: Path, json: bool) -> None:

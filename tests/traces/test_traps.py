@@ -429,3 +429,120 @@ def test_the_same_piece_of_a_prompt_behind_another_is_another_block(write: Write
     first, second = trace.blocks(0), trace.blocks(1)
     assert first[:2] == second[:2]
     assert not set(first[2:]) & set(second[2:])
+
+
+# -- foreign bytes ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("depth", [950, 990, 5_000, 100_000])
+@pytest.mark.parametrize("closed", [True, False])
+def test_json_nested_beyond_reason_is_a_bad_line(write: Write, depth: int, closed: bool) -> None:
+    said = refused(write('{"a":' * depth + ("1" + "}" * depth if closed else "")))
+    assert "line 1: is " in said or "is in no known trace format" in said
+    if depth >= 5_000:
+        assert "line 1: is JSON nested too deeply" in said
+
+
+def test_one_line_nested_beyond_reason_among_good_ones_is_named(write: Write) -> None:
+    path = write(SAMPLES["mooncake"] + b'{"a":' * 5_000 + b"\n")
+    assert "line 4: is JSON nested too deeply" in refused(path)
+    assert len(traces.read(path, skip_bad=True)) == 3
+
+
+def test_an_array_nested_beyond_reason_is_refused(write: Write) -> None:
+    assert "nested too deeply" in refused(write('[{"a":' + "[" * 5_000 + "]" * 5_000 + "}]"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_wide_text_is_told_and_how_to_convert_it(write: Write, encoding: str) -> None:
+    said = refused(write(SAMPLES["azure"].decode().encode(encoding)))
+    assert f"looks like {encoding.upper()[:6]}" in said
+    assert "iconv -f UTF-" in said
+
+
+def test_other_binary_data_is_still_only_binary(write: Write) -> None:
+    assert "holds binary data" in refused(write(bytes(range(1, 256)) + b"\0" * 9))
+
+
+def test_lines_that_end_in_cr_alone_are_told_and_how_to_convert_them(write: Write) -> None:
+    said = refused(write(SAMPLES["azure"].replace(b"\n", b"\r")))
+    assert "has lines that end in CR alone" in said
+    assert r"tr '\r' '\n'" in said
+
+
+@pytest.mark.parametrize("year", ["0001", "1969", "2300", "9999"])
+@pytest.mark.parametrize("head", [HEAD, "ts,input_tokens,output_tokens"])
+def test_a_date_of_another_age_is_out_of_range(write: Write, year: str, head: str) -> None:
+    said = refused(write(f"{head}\n{year}-01-02 09:00:00,5,6\n"))
+    assert f"is out of range: '{year}-01-02 09:00:00'" in said
+
+
+def test_a_day_that_no_calendar_has_is_said_as_such(write: Write) -> None:
+    said = refused(write(f"{HEAD}\n2031-02-30 09:00:00,5,6\n"))
+    assert "is no date or time of day" in said
+
+
+def test_a_common_log_date_of_another_age_is_out_of_range(write: Write) -> None:
+    row = {"time_local": "02/Jan/9999:09:00:00 +0000", "request_time": 1, "status": 200}
+    assert "is out of range" in refused(write(lines(row)))
+
+
+# -- streamed or not -------------------------------------------------------------------------------
+
+
+def _answers(**more: str) -> bytes:
+    """Return five answers of 122 streamed tokens each, at 130 bytes a token."""
+    return lines(
+        *({"msec": 1.9e9 + i, "request_time": 2.0, "status": 200, "request_length": 900,
+           "bytes_sent": 122 * 130, **more} for i in range(5))
+    )  # fmt: skip
+
+
+def test_nginx_says_that_it_cannot_tell_streamed_answers_and_how_wrong_that_may_be(
+    write: Write,
+) -> None:
+    trace = traces.read(write(_answers()))
+    said = text_of(trace, "output_estimated")
+    wrong = trace.output_tokens[0] / 122
+    assert f"5 of them may be {round(wrong)} times too high" in said
+    assert "give --output-bytes 130" in said
+    assert any(
+        text.startswith("whether an answer was streamed: 5 of 5 lines lack sent_http_content_type")
+        for text in trace.cannot_tell
+    )
+
+
+def test_the_way_out_that_nginx_names_gives_the_true_lengths(write: Write) -> None:
+    trace = traces.read(write(_answers()), output_bytes=130.0)
+    assert trace.output_tokens.tolist() == [122] * 5
+    assert "times too" not in text_of(trace, "output_estimated")
+
+
+@pytest.mark.parametrize(
+    ("more", "tokens"),
+    [
+        ({"sent_http_content_type": "text/event-stream; charset=utf-8"}, 122),
+        ({"sent_http_content_type": "application/json"}, 3524),
+        ({"upstream_header_time": "0.2", "upstream_response_time": "2.0"}, 122),
+        ({"upstream_header_time": "1.9", "upstream_response_time": "2.0"}, 3524),
+    ],
+)
+def test_the_fields_that_decide_whether_an_answer_was_streamed(
+    write: Write, more: dict[str, str], tokens: int
+) -> None:
+    trace = traces.read(write(_answers(**more)))
+    assert trace.output_tokens.tolist() == [tokens] * 5
+    assert not any("streamed" in text for text in trace.cannot_tell)
+
+
+def test_envoy_says_how_wrong_answers_are_that_were_not_streamed(write: Write) -> None:
+    rows = [json.loads(line) for line in SAMPLES["envoy"].splitlines()]
+    for row in rows:
+        row["gen_ai.usage.output_tokens"] = "-"
+    trace = traces.read(write(lines(*rows)))
+    assert "3 of them may be 29 times too low" in text_of(trace, "output_estimated")
+    whole = traces.read(
+        write(lines(*({**row, "response_content_type": "application/json"} for row in rows)))
+    )
+    assert whole.output_tokens.sum() > 20 * trace.output_tokens.sum()
+    assert not any("streamed: " in text for text in whole.cannot_tell)

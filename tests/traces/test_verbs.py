@@ -156,8 +156,8 @@ def test_public_traces_are_listed_with_licence_size_and_whether_they_are_here(ru
         (("describe", "log.csv", "--rate", "-1"), "--rate: is -1.0"),
         (("convert", "log.csv", "-o", "none/out.parquet"), "none is no folder"),
         (("convert", "log.csv", "-o", "out.xlsx"), "has no known ending"),
-        (("convert", "log.csv", "-o", "log.csv"), "is the trace itself"),
-        (("scale", "log.csv", "2", "-o", "log.csv"), "is the trace itself"),
+        (("convert", "log.csv", "-o", "log.csv"), "is the input itself"),
+        (("scale", "log.csv", "2", "-o", "log.csv"), "is the input itself"),
         (
             ("synth", "poisson", "-o", "o.csv", "--set", "arrivals.rate_per_s=1e-9"),
             "raise the rate",
@@ -177,7 +177,8 @@ def test_public_traces_are_listed_with_licence_size_and_whether_they_are_here(ru
         (("fetch", "azure-2023-con"), "did you mean azure-2023-conv?"),
         (("fetch", "azure-2024-conv", "--offline", "--folder", "x"), "--mirror"),
         (("fetch", "azure-2023-conv", "--mirror", "none"), "is no folder"),
-        (("cache", "log.csv"), "no prefix blocks"),
+        (("cache", "log.csv"), "log.csv: has no prefix blocks"),
+        (("synth", "gamma", "-o", "out.csv", "--set", "requests=1e9"), "equal to 200000000"),
     ],
 )
 def test_wrong_use_is_told_with_the_way_out_and_writes_nothing(
@@ -187,6 +188,41 @@ def test_wrong_use_is_told_with_the_way_out_and_writes_nothing(
     assert part in said
     assert "Traceback" not in said
     assert sorted(p.name for p in tmp_path.iterdir()) == ["log.csv"]
+
+
+def test_a_converted_trace_goes_by_the_name_of_its_own_file(run: Run, log: str) -> None:
+    run("convert", log, "-o", "mine.parquet")
+    said = run("describe", "mine.parquet")
+    assert said.startswith("mine.parquet")
+    assert "made from: log.csv" in said
+    assert run("cache", "mine.parquet", code=2).startswith(
+        "zerolayer: mine.parquet: has no prefix blocks"
+    )
+
+
+def test_an_anonymous_trace_goes_by_the_name_of_its_file_and_tells_no_other(
+    run: Run, log: str
+) -> None:
+    run("anonymise", log, "-o", "safe.parquet", "--key", "a long secret")
+    said = run("describe", "safe.parquet")
+    assert said.startswith("safe.parquet")
+    assert "made from" not in said
+    assert "log.csv" not in said
+
+
+def test_a_fitted_model_is_replayed_by_a_scenario_and_named_where_it_is_taken_for_a_trace(
+    run: Run, log: str
+) -> None:
+    run("synth", "gamma", "-o", "a.parquet", "--set", "requests=300")
+    run("fit", "a.parquet", "-o", "model.toml")
+    said = run("describe", "model.toml", code=2)
+    assert "is a model of a trace, not a trace" in said
+    assert "trace.source=generated:model.toml" in said
+    assert "zerolayer trace synth model.toml -o made.parquet" in said
+    for source, code in (("generated:model.toml", 0), ("model.toml", 2)):
+        with pytest.raises(SystemExit) as left:
+            main(["scenarios", "check", "migration-2023q3", "--set", f"trace.source={source}"])
+        assert left.value.code == code
 
 
 def test_a_pipe_is_refused_and_not_waited_for(run: Run, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from traces.trace import CACHED, FAILED, Quirk, counted
 PROMPT_BYTES: Final = 4.5  # bytes a token of a JSON request of English text or code
 STREAM_BYTES: Final = 130.0  # bytes a token as a server-sent event of the OpenAI shape
 WHOLE_BYTES: Final = 4.5  # bytes a token of an answer that is not streamed
+_MIXED_UP: Final = round(STREAM_BYTES / WHOLE_BYTES)  # how wrong a length is if that is mistaken
 
 # Codes that any other front door would have answered the same way: no GPU was ever asked for.
 _INVALID: Final = frozenset({400, 401, 403, 404, 405, 411, 413, 414, 415, 422})
@@ -28,7 +29,19 @@ _SESSION_KEYS: Final = ("session.id", "session_id", "x-session-id")
 _PATH_KEYS: Final = ("x-envoy-origin-path", "path", "uri", "request_uri", ":path")
 _METHOD_KEYS: Final = ("method", "request_method", ":method")
 _ID_KEYS: Final = ("x-request-id", "request_id")
+_STREAMED: Final = "whether an answer was streamed"
 _NO_BLOCKS: Final = "which prompts share a prefix: it has no prefix blocks"
+
+
+_ANSWER_KEYS: Final = (
+    "sent_http_content_type", "upstream_http_content_type", "response_content_type",
+)  # fmt: skip
+
+
+def _event_stream(record: Record) -> bool | None:
+    """Return whether the answer's content type says streamed; None where it was not logged."""
+    kind = values.text(first(record, _ANSWER_KEYS)).lower()
+    return None if not kind else "event-stream" in kind
 
 
 def first(record: Record, keys: Iterable[str]) -> Any:
@@ -44,11 +57,15 @@ class _Access(Base):
 
     name = ""
     limits: tuple[str, ...] = ()
+    deciding = ""  # the fields that would say whether an answer was streamed
+    streams = False  # what an answer is taken for where nothing says so
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._other = 0
         self._invalid = 0
+        self._unclear = 0  # outputs from bytes of answers that may have been streamed or not
+        self._answers = 0  # outputs from bytes
 
     def _is_request(self, record: Record) -> bool:
         method = values.text(first(record, _METHOD_KEYS)).upper()
@@ -76,13 +93,17 @@ class _Access(Base):
         if row.status == FAILED:
             row.output = MISSING
 
-    def _guess(self, row: Row, sent: Any, received: Any, streamed: bool) -> None:
+    def _guess(self, row: Row, sent: Any, received: Any, streamed: bool | None) -> None:
+        """Fill lengths from bytes; *streamed* is None where the log does not say."""
         prompt = values.tokens(received, "bytes received")
         output = values.tokens(sent, "bytes sent")
         if prompt > 0:
             row.prompt_guess = max(1, round(prompt / (self._options.prompt_bytes or PROMPT_BYTES)))
         if output > 0 and row.status == 0:
-            each = STREAM_BYTES if streamed else WHOLE_BYTES
+            if row.output == MISSING:
+                self._answers += 1
+                self._unclear += streamed is None
+            each = STREAM_BYTES if (self.streams if streamed is None else streamed) else WHOLE_BYTES
             row.output_guess = max(1, round(output / (self._options.output_bytes or each)))
 
     def facts(self) -> Facts:
@@ -93,18 +114,42 @@ class _Access(Base):
         if self._invalid:
             text = f"{counted(self._invalid, 'request')} refused as invalid (4xx): left out"
             quirks.append(Quirk("invalid_requests", text, self._invalid))
+        unclear = self._unclear and self._options.output_bytes is None
+        own = [text for text in self.limits if not (unclear and text == _STREAMED)]
         limits = (
-            *self.limits,
+            *own,
+            *((self._unsaid(),) if unclear else ()),
             "requests that clients gave up before the gateway logged them",
             "the max_tokens that callers asked for",
             _NO_BLOCKS,
         )
-        return Facts(self.name, quirks=tuple(quirks), cannot_tell=limits)
+        return Facts(
+            self.name, quirks=tuple(quirks), cannot_tell=limits,
+            output_error=self._error() if unclear else "",
+        )  # fmt: skip
+
+    def _unsaid(self) -> str:
+        return f"{_STREAMED}: {self._unclear:,} of {self._answers:,} lines lack {self.deciding}"
+
+    def _error(self) -> str:
+        """Say how wrong a length is where an answer is taken for what it was not."""
+        taken, other, off = "unstreamed", "streamed", "too high"
+        if self.streams:
+            taken, other, off = "streamed", "unstreamed", "too low"
+        each = STREAM_BYTES if other == "streamed" else WHOLE_BYTES
+        return (
+            f"{self._unclear:,} of them may be {_MIXED_UP} times {off}: nothing says whether they "
+            f"were streamed, they are taken as {taken} ({STREAM_BYTES + WHOLE_BYTES - each:g} "
+            f"bytes a token); if they were {other}, give --output-bytes {each:g}, or log "
+            f"{self.deciding}; else a factor of 2 either way"
+        )
 
 
 class _Envoy(_Access):
     name = "envoy"
-    limits = ("time to first token", "whether an answer was streamed")
+    limits = ("time to first token", _STREAMED)
+    deciding = "the answer's content-type (key response_content_type)"
+    streams = True
 
     def rows(self, record: Record) -> Iterable[Row]:
         if not self._is_request(record):
@@ -124,7 +169,7 @@ class _Envoy(_Access):
         row.tries = max(1, tries)
         self._lengths(row, record)
         sent, received = record.get("bytes_sent"), record.get("bytes_received")
-        self._guess(row, sent, received, streamed=True)
+        self._guess(row, sent, received, _event_stream(record))
         return (row,)
 
 
@@ -138,6 +183,7 @@ ENVOY: Final = Format(
 class _Nginx(_Access):
     name = "nginx"
     limits = ("token counts, where nginx was not told to log them",)
+    deciding = "sent_http_content_type, or upstream_header_time and upstream_response_time"
 
     def rows(self, record: Record) -> Iterable[Row]:
         if not self._is_request(record):
@@ -163,8 +209,10 @@ class _Nginx(_Access):
         whole = _upstream_s(record.get("upstream_response_time"))
         if header and whole and not failed:
             row.ttft_s = sum(whole[:-1]) + header[-1]
-        # A first byte long before the last says that the answer was streamed.
-        streamed = bool(header and whole and header[-1] < 0.7 * whole[-1])
+        streamed = _event_stream(record)
+        if streamed is None and header and whole:
+            # A first byte long before the last says that the answer was streamed.
+            streamed = header[-1] < 0.7 * whole[-1]
         self._lengths(row, record)
         self._guess(row, record.get("bytes_sent"), record.get("request_length"), streamed)
         return (row,)

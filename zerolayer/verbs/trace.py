@@ -69,7 +69,7 @@ def convert(
     from traces.formats.base import Options
     from traces.trace import counted
 
-    ready(output, file)
+    ready(output, file, read=read)
     plain = read == DEFAULTS or read == ReadOptions(unit=read.unit)
     if plain and export.ending(output) == ".parquet":
         shown = Counter(quiet)
@@ -163,7 +163,7 @@ def cache(
     from traces.cache import hit_rates
 
     trace = load(file, read, seed=seed, spread=False, partial=True)
-    found = hit_rates(trace, capacity_blocks, evict)
+    found = hit_rates(trace, capacity_blocks, evict, place=file)
     document = {
         "name": trace.name, "evict": evict, "capacity_blocks": capacity_blocks,
         "block_tokens": trace.block_tokens, **asdict(found),

@@ -13,7 +13,9 @@ from zerolayer.trace_options import (
     Seed,
     Source,
     load,
+    paths_of,
     ready,
+    side_file,
     written,
 )  # fmt: skip
 
@@ -33,7 +35,7 @@ def slice_(
     """Cut a part out of a trace by time, by count, or both."""
     import traces
 
-    ready(output, file)
+    ready(output, file, read=read)
     trace = load(file, read, seed=seed)
     cut = traces.slice(trace, start_s=start, duration_s=duration, limit=limit)
     if not len(cut):
@@ -65,7 +67,7 @@ def scale(
     """
     import traces
 
-    ready(output, file)
+    ready(output, file, read=read)
     trace = load(file, read, seed=seed)
     written(traces.scale(trace, factor, seed, squeeze=squeeze), output, json)
     return 0
@@ -86,7 +88,7 @@ def mix(
     """
     import traces
 
-    ready(output, *files)
+    ready(output, *files, read=read)
     written(traces.mix([load(file, read, seed=seed) for file in files]), output, json)
     return 0
 
@@ -108,10 +110,13 @@ def synth(
     Arrivals are Poisson, gamma, MMPP, daily or as fitted; conversations may share prefixes.
     Bundled models: azure-2023-conv, poisson, gamma, mmpp, diurnal, chat.
     """
+    from traces import export
     from traces import synth as made
     from traces.synthetic import settings_of
+    from zerolayer import targets
 
-    ready(output, model)
+    export.ending(output)
+    targets.ready(output, [model])
     written(made.generate(model, settings_of(settings or []), seed), output, json)
     return 0
 
@@ -140,9 +145,10 @@ def fit(
     from dataclasses import asdict
 
     from dispatch.errors import InputError
-    from traces import export, goodness, show
     from traces import fit as fitting
+    from traces import goodness, show
     from traces.toml_text import dump
+    from zerolayer import targets
     from zerolayer.output import print_json, print_table
 
     for name, value in (("--step", step), ("--window", window)):
@@ -150,13 +156,15 @@ def fit(
             raise InputError.at(name, f"is {value:g}", "give a positive number of seconds")
     if picture is not None and picture.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InputError.at(str(picture), "has no known ending", "use .png, .svg or .pdf")
-    for target in (output, picture):
-        if target is not None:
-            export.reachable(target)
+    side = side_file(file, read)
+    if output is not None:
+        targets.ready(output, paths_of([file]), [picture, side])
+    if picture is not None:
+        targets.ready(picture, paths_of([file]), [side])
     trace = load(file, read, seed=seed)
     model, made, found = fitting.judged(trace, step_s=step, window_s=window, seed=seed)
     if output is not None:
-        output.write_text(dump(model), "utf-8")
+        targets.write_text(output, dump(model))
     if picture is not None:
         goodness.picture(trace, made, found, picture)
     if json:
@@ -191,7 +199,7 @@ def anonymise(
     """
     from traces.anonymise import anonymise as strip
 
-    ready(output, file)
+    ready(output, file, read=read)
     trace = load(file, read, seed=seed, spread=False)
     written(strip(trace, key, keep_models=keep_models), output, json)
     return 0
