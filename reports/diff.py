@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from dispatch.errors import InputError
 from reports import metrics as m
 from reports.intervals import Interval, nearest_rank, paired, paired_ratio, sample_floor, welch
 from reports.numbers import change_span, number, percent, seconds, span
@@ -178,7 +179,16 @@ def _flat(node: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
 
 def _summary(folder: Path) -> dict[str, Any]:
     path = folder / "summary.json"
-    found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        found, why = None, f"cannot be read ({error})"
+    else:
+        why = "is no report's summary"
+    if not isinstance(found, dict):
+        raise InputError.at(str(path), why, "`zerolayer verify` says what else is damaged")
     return found
 
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.parquet as pq
 
-from dispatch.errors import InputError
+from dispatch.errors import InputError, short
 from dispatch.journal import BEST
 from dispatch.outcomes import Outcome, Reason, RootCause
 from reports import draw
 from reports.causes import LABELS
 from reports.document import Plot
 from reports.numbers import count, number, percent, seconds
+from reports.tables import readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,7 +90,8 @@ def explain(
 
     Raises InputError where the journal has no such request or replicate.
     """
-    rows = _read(folder / "requests.parquet", request, replicate)
+    held = _holds(request, 64) and _holds(replicate, 32)
+    rows = _read(folder / "requests.parquet", request, replicate) if held else []
     if not rows:
         raise _unknown(folder, request, replicate)
     chosen = min(r["replicate"] for r in rows) if replicate is None else replicate
@@ -102,27 +104,36 @@ def explain(
         own = [d for d in made if d["arm"] == row["arm"]]
         own.sort(key=lambda d: (d["time_s"], d["attempt"]))
         about = (manifest.get("arms") or {}).get(row["arm"]) or {}
-        names = {int(d["device"]): f"{d['name']} ({d.get('gpu')})" for d in about["devices"]}
+        names = {
+            int(d["device"]): f"{d['name']} ({d.get('gpu')})" for d in about.get("devices") or ()
+        }
         parts.append(Part(row["arm"], row, tuple(own), names))
     return Story(request, chosen, tuple(parts))
 
 
 def _read(path: Path, request: int, replicate: int | None) -> list[dict[str, Any]]:
-    if not path.is_file():
-        raise InputError.at(str(path), "is not there", "give a run folder")
     where = [("request", "==", request)]
     if replicate is not None:
         where.append(("replicate", "==", replicate))
-    found: list[dict[str, Any]] = pq.read_table(path, filters=where).to_pylist()
+    with readable(path):
+        found: list[dict[str, Any]] = pq.read_table(path, filters=where).to_pylist()
     return found
 
 
+def _holds(value: int | None, bits: int) -> bool:
+    """Return whether a column of *bits* can hold *value*: what it cannot is in no row."""
+    return value is None or -(1 << (bits - 1)) <= value < 1 << (bits - 1)
+
+
 def _unknown(folder: Path, request: int, replicate: int | None) -> InputError:
-    table = pq.read_table(folder / "requests.parquet", columns=["request", "replicate"])
+    path = folder / "requests.parquet"
+    with readable(path):
+        table = pq.read_table(path, columns=["request", "replicate"])
     ids, reps = table.column("request").to_numpy(), table.column("replicate").to_numpy()
     if not len(ids):
         return InputError.at(str(folder), "holds no request", "run a trace that is not empty")
-    found = f"no request {request}" + ("" if replicate is None else f" in replicate {replicate}")
+    found = f"no request {short(str(request))}"
+    found += "" if replicate is None else f" in replicate {short(str(replicate))}"
     known = f"ids run from {ids.min()} to {ids.max()}, replicates {reps.min()} to {reps.max()}"
     return InputError.at(str(folder), found, known)
 

@@ -6,6 +6,7 @@ about 150 MB.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from dispatch.errors import InputError
+from dispatch.errors import InputError, short
 from dispatch.outcomes import Outcome
 
 Floats = NDArray[np.float64]
@@ -33,22 +34,34 @@ _COUNTS: Final = (
 _TEXT: Final = ("model", "kernel_hint")
 
 
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Name the table at *path* where what reads it finds it missing or damaged."""
+    if not path.is_file():
+        raise InputError.at(str(path), "is not there", "give a run folder")
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        why = " ".join(str(error).split()).rstrip(".")
+        raise InputError.at(
+            str(path), f"is damaged ({short(why, 120)})",
+            "run it again: the command is in manifest.json; `zerolayer verify` says what else is",
+        ) from error  # fmt: skip
+
+
 def read_columns(path: Path, columns: Sequence[str]) -> dict[str, Any]:
     """Return *columns* of a Parquet file as numpy arrays; text as (codes, names) pairs.
 
     Raises InputError naming the file and the columns that it lacks.
     """
-    try:
+    with readable(path):
         text = [c for c in ("arm", *_TEXT) if c in pq.read_schema(path).names]
-        file = pq.ParquetFile(path, read_dictionary=text)
-    except (OSError, pa.ArrowException) as error:
-        raise InputError.at(str(path), f"cannot be read ({error})", "give a run folder") from error
-    with file:
-        missing = sorted(set(columns) - set(file.schema_arrow.names))
-        if missing:
-            found = f"lacks the columns {', '.join(missing)}"
-            raise InputError.at(str(path), found, "write it with this version of zerolayer")
-        table = file.read(columns=list(columns)).combine_chunks()
+        with pq.ParquetFile(path, read_dictionary=text) as file:
+            missing = sorted(set(columns) - set(file.schema_arrow.names))
+            if missing:
+                found = f"lacks the columns {', '.join(missing)}"
+                raise InputError.at(str(path), found, "write it with this version of zerolayer")
+            table = file.read(columns=list(columns)).combine_chunks()
     return {name: _array(table.column(name)) for name in columns}
 
 
@@ -191,7 +204,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         found = json.loads(path.read_text("utf-8"))
     except FileNotFoundError as error:
         raise InputError.at(str(folder), "holds no manifest.json", "give a run folder") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError.at(str(path), f"cannot be read ({error})", "run again") from error
     if not isinstance(found, dict) or "scenario" not in found:
         raise InputError.at(str(path), "is no run's manifest", "give a run folder")

@@ -182,7 +182,7 @@ def read_manifest(folder: Path) -> dict[str, object]:
         )
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError.at(
             str(path), f"is no JSON: {error}", "the run folder is damaged"
         ) from None

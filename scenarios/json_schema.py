@@ -1,6 +1,7 @@
 """The JSON schema of scenario files, for editors: ``#:schema scenario.schema.json``."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 from scenarios.schema import ArmConfig, Scenario
@@ -25,3 +26,12 @@ def schema() -> dict[str, Any]:
 def text() -> str:
     """Return the schema as it is bundled."""
     return json.dumps(schema(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def is_schema(path: Path) -> bool:
+    """Return whether *path* holds a schema of scenario files, of this version or another."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and "$schema" in found and found.get("title") == "Scenario"

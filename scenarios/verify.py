@@ -44,7 +44,14 @@ def verify(
     Live runs are not run again: their figures are computed again from the journal. *trace* names
     the trace file on this machine; its hash must be the manifest's.
     """
-    stated = folder.read_manifest(place)
+    try:
+        stated = folder.read_manifest(place)
+    except InputError as error:
+        if not _is_run(place):
+            raise
+        return Verification((str(error),), (), (), (), False)
+    if lacking := _lacking(stated):
+        return Verification((f"{folder.MANIFEST} lacks {lacking}",), (), (), (), False)
     if "arms" not in stated:
         raise InputError.at(
             str(place),
@@ -53,10 +60,19 @@ def verify(
         )
     damaged = _damaged(place, stated)
     notes = _notes(stated)
+    if damaged and stated.get("world") == "live":  # nothing sound to compute figures from
+        return Verification(damaged, (), (), notes, False)
     if stated.get("world") == "live":
         figures = _recomputed(place, stated)
         return Verification(damaged, (), figures, (*notes, "live: figures from the journal"), False)
-    scenario = _scenario(place, stated, trace)
+    try:
+        scenario = Scenario.model_validate(stated["scenario"])
+    except ValidationError as error:
+        key, wrong, _ = problems.findings(error)[0]
+        where = ".".join(map(str, ("scenario", *key)))
+        damaged = (*damaged, f"{folder.MANIFEST}: {where}: {wrong}")
+        return Verification(damaged, (), (), notes, False)
+    scenario = _with_trace(place, scenario, stated, trace)
     with tempfile.TemporaryDirectory(prefix="zerolayer-verify-") as scratch:
         again = Path(scratch) / "run"
         finish = reports.evidence.write if (place / "summary.json").is_file() else None
@@ -78,15 +94,23 @@ def verify(
     return Verification(damaged, other, figures, notes, True)
 
 
-def _scenario(place: Path, stated: Mapping[str, Any], trace: str | None) -> Scenario:
-    try:
-        scenario = Scenario.model_validate(stated.get("scenario"))
-    except ValidationError as error:
-        key, wrong, _ = problems.findings(error)[0]
-        where = ".".join(map(str, ("scenario", *key)))
-        raise InputError.at(
-            str(place / folder.MANIFEST), f"{where}: {wrong}", "the folder is damaged"
-        ) from None
+def _is_run(place: Path) -> bool:
+    """Return whether *place* holds a manifest, whatever is in it, and the table of a run."""
+    return all((place / name).is_file() for name in (folder.MANIFEST, "requests.parquet"))
+
+
+def _lacking(stated: Mapping[str, Any]) -> str:
+    """Return the keys of a run of arms that its manifest lacks, "" where it is no such run."""
+    if "arms" not in stated:
+        return ""
+    wanted = ("arms", "code", "files", "scenario", "trace")
+    return ", ".join(key for key in wanted if not isinstance(stated.get(key), Mapping))
+
+
+def _with_trace(
+    place: Path, scenario: Scenario, stated: Mapping[str, Any], trace: str | None
+) -> Scenario:
+    """Return *scenario* with its trace where it lies here; its hash must be the run's."""
     if trace is None:
         return scenario
     found = traces.read(trace, format=scenario.trace.format)
@@ -115,6 +139,9 @@ def _damaged(place: Path, stated: Mapping[str, Any]) -> tuple[str, ...]:
             found.append(f"{name} is missing")
         elif manifest.file_hash(path) != sha256:
             found.append(f"{name} is not the file that the manifest names")
+    summary = place / "summary.json"
+    if not found and summary.is_file() and not isinstance(_json(summary), dict):
+        found.append("summary.json holds no figures")
     return tuple(found)
 
 
@@ -142,7 +169,7 @@ def _figures(
         for part in ("arms", "factorial", "factorial_variants", "maps", "drills")
         for d in differences(stated.get(part), fresh.get(part))
     ]
-    if (place / "summary.json").is_file():
+    if (place / "summary.json").is_file() and _json(place / "summary.json") is not None:
         found += differences(_json(place / "summary.json"), _json(again / "summary.json"))
     return tuple(found)
 
@@ -150,13 +177,13 @@ def _figures(
 def _recomputed(place: Path, stated: Mapping[str, Any]) -> tuple[Difference, ...]:
     figures = reports.evidence.analyse(place, stated).as_dict()
     plain = json.loads(json.dumps(figures))
-    return tuple(differences(_json(place / "summary.json"), plain))
+    stands = _json(place / "summary.json")
+    return () if stands is None else tuple(differences(stands, plain))
 
 
 def _json(path: Path) -> Any:
+    """Return what a file holds, None where it holds no JSON: its hash tells that it is damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError.at(
-            str(path), f"cannot be read ({error})", "the folder is damaged"
-        ) from None
+    except (OSError, ValueError, RecursionError):
+        return None

@@ -180,3 +180,30 @@ def test_an_argument_that_is_missing_is_named_as_the_help_names_it(
     capsys: Capture, words: list[str], named: str
 ) -> None:
     assert f"parameter {named} requires" in told(capsys, *words)
+
+
+def test_a_picture_never_takes_the_place_of_a_file_of_a_run(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    (tmp_path / "manifest.json").write_text("{}")
+    (tmp_path / "load.svg").write_text("<svg/>")
+    for name, part in (("manifest.json", "ends in .svg"), ("load.svg", "file of a run folder")):
+        before = (tmp_path / name).read_bytes()
+        said = told(capsys, "explain", str(tmp_path), "0", "--picture", str(tmp_path / name))
+        assert part in said
+        assert (tmp_path / name).read_bytes() == before
+
+
+def test_a_schema_takes_the_place_of_an_earlier_schema_only(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    for name, content in (("s.json", "{}"), ("s.toml", 'name = "mine"')):
+        path = tmp_path / name
+        path.write_text(content)
+        assert "is no schema" in told(capsys, "scenarios", "schema", "-o", str(path))
+        assert path.read_text() == content
+    for _ in range(2):
+        with pytest.raises(SystemExit) as left:
+            main(["scenarios", "schema", "-o", str(tmp_path / "new.json")])
+        assert left.value.code == 0
+    assert json.loads((tmp_path / "new.json").read_text())["title"] == "Scenario"

@@ -1,6 +1,7 @@
 """One request's story, and two runs side by side."""
 
 import json
+import shutil
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,41 @@ def test_a_story_keeps_to_one_replicate(stand_in: Run) -> None:
 def test_an_unknown_request_is_refused_with_the_known_range(stand_in: Run) -> None:
     with pytest.raises(InputError, match="ids run from 0 to 1499"):
         explain(*stand_in, 10**9)
+
+
+@pytest.mark.parametrize("request_id", [10**20, 2**63, -(2**63) - 1])
+def test_an_id_that_no_column_holds_is_an_unknown_request(stand_in: Run, request_id: int) -> None:
+    with pytest.raises(InputError, match="ids run from 0 to 1499"):
+        explain(*stand_in, request_id)
+    with pytest.raises(InputError, match="replicates 0 to"):
+        explain(*stand_in, 0, replicate=request_id)
+
+
+@pytest.mark.parametrize("name", ["requests", "decisions"])
+def test_a_damaged_table_is_named_with_the_way_out(
+    stand_in: Run, tmp_path: Path, name: str
+) -> None:
+    place = tmp_path / "run"
+    shutil.copytree(stand_in[0], place)
+    (place / "manifest.json").write_text(json.dumps(stand_in[1]))
+    table = place / f"{name}.parquet"
+    content = bytearray(table.read_bytes())
+    content[40 : len(content) // 2] = bytes(len(content) // 2 - 40)
+    table.write_bytes(content)
+    with pytest.raises(InputError, match=rf"{name}\.parquet: is damaged .*; run it again"):
+        explain(place, stand_in[1], 3)
+    if name == "requests":
+        with pytest.raises(InputError, match=r"requests\.parquet: is damaged .*; run it again"):
+            compare(place, place)
+
+
+def test_a_damaged_summary_is_named(stand_in: Run, tmp_path: Path) -> None:
+    place = tmp_path / "run"
+    shutil.copytree(stand_in[0], place)
+    (place / "manifest.json").write_text(json.dumps(stand_in[1]))
+    (place / "summary.json").write_text("{")
+    with pytest.raises(InputError, match=r"summary\.json: cannot be read"):
+        compare(place, place)
 
 
 def test_the_picture_of_a_story_is_a_whole_svg_file(stand_in: Run) -> None:

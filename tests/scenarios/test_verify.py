@@ -1,6 +1,7 @@
 """Running a folder again, here or on a machine where the trace lies elsewhere."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -49,8 +50,35 @@ def test_a_manifest_whose_scenario_is_none_is_told(
 ) -> None:
     stated = json.loads((moved[0] / "manifest.json").read_text())
     (tmp_path / "manifest.json").write_text(json.dumps(stated | {"scenario": scenario}))
-    with pytest.raises(InputError, match="the folder is damaged"):
-        verify(tmp_path, jobs=1, quiet=True)
+    found = verify(tmp_path, jobs=1, quiet=True)
+    assert not found.good
+    assert any(text.startswith("manifest.json") and "scenario" in text for text in found.damaged)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "[" * 100_000, '{"manifest_version": 1, "arms": {}}']
+)
+def test_a_damaged_manifest_in_a_run_folder_is_damage_and_no_wrong_use(
+    moved: tuple[Path, Path], tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "requests.parquet").write_bytes((moved[0] / "requests.parquet").read_bytes())
+    (tmp_path / "manifest.json").write_text(text)
+    found = verify(tmp_path, jobs=1, quiet=True)
+    assert not found.good
+    assert "manifest.json" in found.damaged[0]
+
+
+def test_a_damaged_summary_is_damage_and_no_wrong_use(
+    moved: tuple[Path, Path], tmp_path: Path
+) -> None:
+    place = tmp_path / "run"
+    shutil.copytree(moved[0], place)
+    (place / "summary.json").write_text("{")
+    stated = json.loads((place / "manifest.json").read_text())
+    stated["files"]["summary.json"] = "0" * 64
+    (place / "manifest.json").write_text(json.dumps(stated))
+    found = verify(place, trace=str(moved[1]), jobs=1, quiet=True)
+    assert found.damaged == ("summary.json is not the file that the manifest names",)
 
 
 def test_another_trace_is_refused_by_its_hash(moved: tuple[Path, Path], tmp_path: Path) -> None:

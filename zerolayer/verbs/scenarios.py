@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from zerolayer.options import JsonOption, OutputOption, ScenarioArgument, SetOption
+from zerolayer.options import JsonOption, ScenarioArgument, SetOption
 
 app = App(name="scenarios", help="List, show and check scenarios; print their JSON schema.")
 
@@ -77,12 +77,23 @@ def check(
 
 
 @app.command
-def schema(*, output: OutputOption = None, json: JsonOption = False) -> int:
+def schema(
+    *,
+    output: Annotated[
+        Path | None,
+        Parameter(name=["-o", "--output"], help="A file; an earlier schema is replaced."),
+    ] = None,
+    json: JsonOption = False,
+) -> int:
     """Print the JSON schema of scenario files (always JSON), or write it with -o."""
-    from scenarios.json_schema import text
+    from dispatch.errors import InputError
+    from scenarios.json_schema import is_schema, text
 
     if output is None:
         print(text(), end="")
-    else:
-        Path(output).write_text(text(), encoding="utf-8")
+        return 0
+    if output.exists() and not is_schema(output):
+        found = "exists already and is no schema of scenarios"
+        raise InputError.at(str(output), found, "name another file")
+    output.write_text(text(), encoding="utf-8")
     return 0
