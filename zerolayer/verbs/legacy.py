@@ -1,9 +1,13 @@
 """``zerolayer legacy``: the ledger of the 47 keys, and imports of other routers' files."""
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
+
+if TYPE_CHECKING:
+    from dispatch.legacy.imports import Imported
 
 app = App(name="legacy", help="The legacy routing layer: what it does, and what of it is missed.")
 
@@ -56,7 +60,13 @@ def import_(
     file: Path,
     /,
     *,
-    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    output: Annotated[
+        Path | None, Parameter(name=["--output", "-o"], help="File to write; stdout otherwise.")
+    ] = None,
+    scenario: Annotated[
+        bool,
+        Parameter(help="Write a scenario to fill GPUs into, not our configuration.", negative=""),
+    ] = False,
     json: Json = False,
 ) -> int:
     """Read nginx upstream blocks, Envoy clusters or our own TOML into the legacy configuration.
@@ -64,13 +74,16 @@ def import_(
     Prints the configuration as TOML (or writes it to ``-o``) and lists what could not be carried
     over. YAML needs the yaml module; Envoy JSON needs nothing.
     """
-    import sys
-
     from dispatch.legacy.imports import read_file
+    from dispatch.legacy.imports.scenario import as_scenario
+    from zerolayer import targets
 
-    found = read_file(file)
     if output is not None:
-        output.write_text(found.as_toml(), encoding="utf-8")
+        targets.ready(output, [file])
+    found = read_file(file)
+    text = as_scenario(found) if scenario else found.as_toml()
+    if output is not None:
+        targets.write_text(output, text)
     if json:
         from dataclasses import asdict
         from json import dumps
@@ -78,12 +91,21 @@ def import_(
         print(dumps(asdict(found), indent=2))
         return 0
     if output is None:
-        print(found.as_toml(), end="")
-    print(
-        f"{len(found.settings)} keys and {len(found.peers)} servers carried over; "
-        f"{len(found.left)} things were not:",
-        file=sys.stderr,
-    )
-    for row in found.left:
-        print(f"  {row.place}: {row.what} ({row.why})", file=sys.stderr)
+        print(text, end="")
+    print(_summary(found), file=sys.stderr)
     return 0
+
+
+def _summary(found: "Imported") -> str:
+    """Say how much came over, and list what did not, or not as it was."""
+    keys, servers = _counted(len(found.settings), "key"), _counted(len(found.peers), "server")
+    head = f"{keys} and {servers} carried over; "
+    if not found.left:
+        return f"{head}nothing was left behind"
+    things = _counted(len(found.left), "thing")
+    rows = [f"  {row.place}: {row.what} ({row.why})" for row in found.left]
+    return "\n".join((f"{head}{things} not, or not as it was:", *rows))
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from dispatch.encodings import to_utf8, wide
 from dispatch.errors import InputError
 from dispatch.legacy.config import LegacyConfig
 from dispatch.legacy.imports.envoy import load_document, read_envoy
@@ -16,9 +17,13 @@ __all__ = ["Imported", "ImportedPeer", "LeftOver", "read_file", "read_own"]
 
 def read_file(path: Path) -> Imported:
     """Import the file at *path*: nginx (.conf), Envoy (.json, .yaml, .yml) or our own .toml."""
+    if path.is_dir():
+        raise InputError.at(str(path), "is a folder", "name one configuration file in it")
+    if not path.exists():
+        raise InputError.at(str(path), "no such file", "check the path")
     if not path.is_file():
-        raise InputError.at(str(path), "no such file")
-    text = path.read_text(encoding="utf-8", errors="replace")
+        raise InputError.at(str(path), "is a pipe or a device", "write it to a file first")
+    text = _text(path)
     readers: dict[str, Callable[[], Imported]] = {
         ".toml": lambda: read_own(text, path.name),
         ".json": lambda: read_envoy(load_document(text, path.name), path.name),
@@ -28,6 +33,20 @@ def read_file(path: Path) -> Imported:
     found = readers.get(path.suffix.lower(), lambda: read_nginx(text, path.name))()
     found.config()  # every value must hold, whatever file it came from
     return found
+
+
+def _text(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError.at(str(path), f"cannot be read: {error.strerror}") from None
+    if encoding := wide(data):
+        raise InputError.at(
+            str(path), f"looks like {encoding} text, not UTF-8", to_utf8(encoding, str(path))
+        )
+    text = data.decode("utf-8-sig", "replace")
+    # A file of old systems ends its lines in CR alone: no comment would ever end.
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_own(text: str, place: str) -> Imported:

@@ -5,7 +5,7 @@ import json
 from typing import Any, Final
 
 from dispatch.errors import InputError
-from dispatch.legacy.imports.result import Imported, ImportedPeer, need
+from dispatch.legacy.imports.result import Imported, ImportedPeer, another_policy, need
 
 _HEADERS: Final = ("x-model-hint", "x-precision-preference")
 _CARRIED: Final = {
@@ -16,6 +16,12 @@ _CARRIED: Final = {
     "outlier_detection",
     "circuit_breakers",
     "connect_timeout",
+}
+_POLICIES: Final = {
+    "LEAST_REQUEST": ("envoy_least_request",),
+    "RANDOM": ("random", "weighted_random"),
+    "RING_HASH": ("session_affinity", "prefix_hash"),
+    "MAGLEV": ("session_affinity", "prefix_hash"),
 }
 _RETRY: Final = {
     "5xx": "fault",
@@ -70,8 +76,11 @@ def read_envoy(document: Any, place: str) -> Imported:
         _cluster(cluster, where, found, fails, windows)
     found.set_common("max_fails", fails, place)
     found.set_common("fail_timeout_s", windows, place)
-    for where, route in _routes(document, place):
+    routes = _routes(document, place)
+    # The route that takes every path decides the default, wherever it stands.
+    for where, route in sorted(routes, key=lambda item: not _takes_all(item[1]["match"])):
         _route(route, where, found)
+    found.check_groups("cluster")
     return found
 
 
@@ -92,7 +101,9 @@ def _cluster(
 ) -> None:
     policy = cluster.get("lb_policy", "ROUND_ROBIN")
     if policy != "ROUND_ROBIN":
-        found.leave(where, f"lb_policy {policy}", "another policy; see `zerolayer policies`")
+        names = _POLICIES.get(policy)
+        why = another_policy(*names) if names else "another policy; see `zerolayer policies`"
+        found.leave(where, f"lb_policy {policy}", why)
     else:
         why = "Envoy's order is EDF (policy edf_wrr); shares are equal, sequences differ"
         found.leave(where, "the order within ROUND_ROBIN", why)
@@ -147,16 +158,23 @@ def _routes(node: Any, place: str) -> list[tuple[str, dict[str, Any]]]:
     return [found for where, value in inner for found in _routes(value, where)]
 
 
+def _takes_all(match: Any) -> bool:
+    return isinstance(match, dict) and match.get("prefix") == "/" and not match.get("headers")
+
+
 def _route(entry: dict[str, Any], where: str, found: Imported) -> None:
     route, match = entry["route"], entry["match"]
     if "timeout" in route:
-        found.settings.setdefault("timeout_s", duration_s(route["timeout"], where))
+        timeout = route["timeout"]
+        found.settle("timeout_s", duration_s(timeout, where), where, f"timeout {timeout}")
     if retry := route.get("retry_policy"):
-        found.settings["retries"] = int(retry.get("num_retries", 1))
+        tries = int(retry.get("num_retries", 1))
+        found.settle("retries", tries, where, f"num_retries {tries}")
         found.settings["retry_non_idempotent"] = True  # Envoy retries POST like any other request
-        classes = [part.strip() for part in str(retry.get("retry_on", "5xx")).split(",")]
+        wanted = str(retry.get("retry_on", "5xx"))
+        classes = [part.strip() for part in wanted.split(",")]
         known = [_RETRY[name] for name in classes if name in _RETRY]
-        found.settings["retry_on"] = ",".join(dict.fromkeys(known))
+        found.settle("retry_on", ",".join(dict.fromkeys(known)), where, f"retry_on {wanted}")
         for name in classes:
             if name not in _RETRY:
                 found.leave(where, f"retry_on {name}", "retries know fault, timeout and oom")
@@ -166,18 +184,16 @@ def _route(entry: dict[str, Any], where: str, found: Imported) -> None:
         return
     headers = match.get("headers") or []
     if not headers:
-        found.settings.setdefault("default_group", cluster)
+        found.settle("default_group", cluster, where, f"route to {cluster}")
         return
     header = headers[0]
     value = header.get("exact_match") or (header.get("string_match") or {}).get("exact")
     if len(headers) > 1 or header.get("name") not in _HEADERS or value is None:
         found.leave(where, f"match on {header.get('name')}", "only exact matches of one header")
     elif header["name"] == _HEADERS[0]:
-        pair = f"{value}={cluster}"
-        table = found.settings.get("model_groups")
-        found.settings["model_groups"] = f"{table},{pair}" if table else pair
+        found.add_rule(value, cluster, where)
     elif value.lower() in ("fp16", "bf16", "fp8", "int4"):
-        found.settings[f"{value.lower()}_group"] = cluster
+        found.settle(f"{value.lower()}_group", cluster, where, f"{value} to {cluster}")
     else:
         found.leave(where, f"precision {value}", "no group key for this precision")
 

@@ -26,6 +26,12 @@ class Directive:
                 yield child
             yield from child.all(name)
 
+    def every(self) -> Iterator["Directive"]:
+        """Yield the directives at any depth, in order."""
+        for child in self.block or []:
+            yield child
+            yield from child.every()
+
 
 @dataclass(slots=True)
 class _Reader:

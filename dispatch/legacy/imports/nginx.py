@@ -5,17 +5,17 @@ from collections.abc import Callable
 from typing import Final
 
 from dispatch.legacy.imports.lexer import Directive, parse
-from dispatch.legacy.imports.result import Imported, ImportedPeer, need
+from dispatch.legacy.imports.passes import HEADERS, choose_default
+from dispatch.legacy.imports.result import Imported, ImportedPeer, another_policy, need
 
 _SECONDS: Final = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_HEADERS: Final = {"$http_x_model_hint": "model", "$http_x_precision_preference": "precision"}
 _METHODS: Final = {
-    "least_conn": "another policy: least_request",
-    "ip_hash": "another policy: session_affinity",
-    "hash": "another policy: prefix_hash or session_affinity",
-    "random": "another policy: p2c",
-    "least_time": "another policy: latency_ewma",
-    "sticky": "another policy: session_affinity",
+    "least_conn": another_policy("weighted_least_requests"),
+    "ip_hash": another_policy("session_affinity"),
+    "hash": another_policy("prefix_hash", "session_affinity"),
+    "random": another_policy("weighted_random", "weighted_p2c"),
+    "least_time": another_policy("latency_ewma"),
+    "sticky": another_policy("session_affinity"),
     "keepalive": "connections are kept by the workers' channel",
     "keepalive_requests": "connections are kept by the workers' channel",
     "keepalive_timeout": "connections are kept by the workers' channel",
@@ -46,7 +46,14 @@ def read_nginx(text: str, place: str) -> Imported:
     found.set_common("fail_timeout_s", fail_timeouts, place)
     _processes(root, upstreams, place, found)
     _maps(root, place, found)
+    choose_default(root, place, found)
     _proxy(root, place, found)
+    found.check_groups("upstream")
+    whole = "# configuration file " in text  # `nginx -T` prints what is included after that
+    for item in root.all("include"):
+        if not whole and not item.words[-1].endswith(("mime.types", "_params")):
+            why = "what it includes was not read; import the output of `nginx -T`"
+            found.leave(f"{place}:{item.line}", " ".join(item.words), why)
     return found
 
 
@@ -102,28 +109,26 @@ def _processes(root: Directive, upstreams: list[Directive], place: str, found: I
 def _maps(root: Directive, place: str, found: Imported) -> None:
     for item in root.all("map"):
         where = f"{place}:{item.line}"
-        kind = _HEADERS.get(item.words[1])
+        kind = HEADERS.get(item.words[1])
         if kind is None:
             why = "only maps of the two headers have keys"
             found.leave(where, " ".join(item.words), why)
             continue
-        table: list[str] = []
         for row in item.block or []:
             line = f"{place}:{row.line}"
-            if len(row.words) != 2:
+            if row.name == "default" and len(row.words) == 2:
+                continue  # which default counts hangs on where requests are passed
+            if len(row.words) != 2 or "$" in row.words[1]:
                 found.leave(line, " ".join(row.words), "not a plain pair")
-            elif row.name == "default":
-                found.settings["default_group"] = row.words[1]
             elif row.name.startswith("~"):
                 found.leave(line, row.name, "regular expressions; the table takes shell patterns")
             elif kind == "model":
-                table.append(f"{row.name}={row.words[1]}")
+                found.add_rule(row.name, row.words[1], line)
             elif row.name.lower() in ("fp16", "bf16", "fp8", "int4"):
-                found.settings[f"{row.name.lower()}_group"] = row.words[1]
+                key = f"{row.name.lower()}_group"
+                found.settle(key, row.words[1], line, " ".join(row.words))
             else:
                 found.leave(line, row.name, "no group key for this precision")
-        if table:
-            found.settings["model_groups"] = ",".join(table)
 
 
 def _proxy(root: Directive, place: str, found: Imported) -> None:
@@ -144,18 +149,14 @@ def _proxy(root: Directive, place: str, found: Imported) -> None:
 
 
 def _timeout(item: Directive, where: str, found: Imported) -> None:
-    value = seconds(item.words[1], where)
-    if found.settings.get("timeout_s", value) != value:
-        found.leave(where, " ".join(item.words), "one time-out for all; the first was kept")
-        return
-    found.settings["timeout_s"] = value
+    found.settle("timeout_s", seconds(item.words[1], where), where, " ".join(item.words))
 
 
 def _next(item: Directive, where: str, found: Imported) -> None:
     words = item.words[1:]
     classes = [_NEXT[word] for word in words if word in _NEXT]
-    found.settings["retry_on"] = ",".join(dict.fromkeys(classes))
-    found.settings["retry_non_idempotent"] = "non_idempotent" in words
+    found.settle("retry_on", ",".join(dict.fromkeys(classes)), where, " ".join(item.words))
+    found.settle("retry_non_idempotent", "non_idempotent" in words, where, " ".join(item.words))
     for word in words:
         if word not in (*_NEXT, "off", "non_idempotent"):
             found.leave(where, word, "retries know fault, timeout and oom")
@@ -166,4 +167,4 @@ def _tries(item: Directive, where: str, found: Imported) -> None:
     if tries == 0:
         found.leave(where, "tries 0", "nginx tries every server; retries here are a number")
         return
-    found.settings["retries"] = tries - 1
+    found.settle("retries", tries - 1, where, " ".join(item.words))

@@ -1,5 +1,6 @@
 """What an import yields: settings and peers that were carried over, and what was not."""
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +46,31 @@ class Imported:
         """Note something that was not carried over."""
         self.left.append(LeftOver(place, what, why))
 
+    def settle(self, key: str, value: Any, place: str, what: str) -> None:
+        """Set *key* unless an earlier line set it; another value is then listed as *what*."""
+        if self.settings.setdefault(key, value) != value:
+            kept = toml_value(self.settings[key])
+            self.leave(place, what, f"one {key} for all; the first, {kept}, was kept")
+
+    def add_rule(self, pattern: str, group: str, place: str) -> None:
+        """Append a row to the table of model hints, where the first match wins."""
+        if any(mark in pattern + group for mark in ",=") or not pattern.strip():
+            self.leave(place, f"{pattern} {group}", "the table cannot hold ',' or '='")
+            return
+        table = self.settings.get("model_groups")
+        self.settings["model_groups"] = (f"{table}," if table else "") + f"{pattern}={group}"
+
+    def check_groups(self, kind: str) -> None:
+        """List every group that the settings name and no peer is in; *kind* is what makes one."""
+        have = {peer.group for peer in self.peers}
+        named = [(key, str(v)) for key, v in self.settings.items() if key.endswith("_group")]
+        rules = filter(None, str(self.settings.get("model_groups", "")).split(","))
+        named += [("model_groups", rule.partition("=")[2]) for rule in rules]
+        for key, group in dict.fromkeys(named):
+            if group not in have:
+                why = f"no {kind} of this name in the file; such requests go to any server"
+                self.leave(self.source, f"{key} {group}", why)
+
     def set_common(self, key: str, values: list[Any], place: str) -> None:
         """Set *key* where all servers agree on its value; else keep the most common and say so."""
         if not values:
@@ -57,7 +83,8 @@ class Imported:
 
     def as_toml(self) -> str:
         """Return the import in our own format, which imports back without loss."""
-        lines = [f"# imported from {self.source}", "", "[config]"]
+        source = " ".join(self.source.split())
+        lines = [f"# imported from {source}", "", "[config]"]
         lines += [f"{key} = {toml_value(value)}" for key, value in self.settings.items()]
         for peer in self.peers:
             lines += ["", "[[peer]]"]
@@ -72,8 +99,14 @@ def toml_value(value: str | int | float | bool) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        # TOML's basic strings are JSON's, but for the one control character that JSON lets pass.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value)
+
+
+def another_policy(*names: str) -> str:
+    """Say that what was found is another placement policy here, by its registered *names*."""
+    return f"another policy: {' or '.join(names)}"
 
 
 def need(condition: bool, place: str, found: str, way_out: str = "") -> None:
