@@ -95,3 +95,20 @@ def test_what_does_not_fit_together_is_told(overrides: list[str], part: str) -> 
 def test_a_trace_is_not_cut_into_more_blocks_than_memory_holds(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"trace.block_s: 1e-09 s cut .* at most 1,000,000"):
         history.load(load(small(tmp_path), ["trace.block_s=1e-9"]))
+
+
+@pytest.mark.parametrize(
+    ("override", "way_out"),
+    [
+        ("max_tokens_default=99999999999999999999", "expected at most 1,000,000,000"),
+        ("utilisation_window_s=1e-9", "expected at least 0.001"),
+        ("arms.direct.telemetry.interval_ms=1e-6", "expected at least 0.01"),
+        ("arms.legacy.door.handling_cv=1e300", "expected at most 100"),
+        ("arms.legacy.door.handling_cv=1e-300", "expected at least 1e-06"),
+        ("trace.prompt_scale=1e12", "expected at most 1,000,000"),
+    ],
+)
+def test_a_figure_that_no_run_comes_to_an_end_with_is_told(override: str, way_out: str) -> None:
+    (problem,) = told(override)
+    assert problem.startswith(f"--set {override}: ")
+    assert problem.endswith(way_out)

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from dispatch.errors import InputError
-from scenarios.document import Document, merge
+from scenarios.document import Document, bundled_names, merge
 from scenarios.load import load
 from scenarios.schema import Scenario
+from scenarios.toml_text import dump
 
 GOOD = """name = "x"
 [fleet]
@@ -291,3 +292,13 @@ def test_every_key_of_a_resolved_scenario_can_be_set(name: str) -> None:
     assert len(found) > 200
     again = load(name, [f"{'.'.join(path)}={as_toml(value)}" for path, value in found])
     assert again == whole
+
+
+@pytest.mark.parametrize("name", bundled_names())
+def test_a_resolved_scenario_is_a_scenario_file_that_says_the_same(
+    name: str, tmp_path: Path
+) -> None:
+    settings = ['traffic.kernel_hint={"" = 1, memory_efficient = 2.5}', "seed=9223372036854775807"]
+    whole = load(name, [*settings, "arms.0.title='a \\ \"quoted\" \u00e9 title'"])
+    (tmp_path / "s.toml").write_text(dump(whole.model_dump(mode="json")))
+    assert load(tmp_path / "s.toml") == whole

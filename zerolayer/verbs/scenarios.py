@@ -37,16 +37,22 @@ def show(
     resolved: Annotated[bool, Parameter(help="With defaults filled in.", negative="")] = False,
     json: JsonOption = False,
 ) -> int:
-    """Show a scenario as written, or resolved to the last key."""
+    """Show a scenario as written, or resolved to the last key; both are scenario files.
+
+    Resolved, a key that is not set is a comment: `# limit = none`. --json is resolved always.
+    """
     from scenarios.document import find
     from scenarios.load import load
+    from scenarios.toml_text import dump
     from zerolayer.output import print_json
 
     whole = load(scenario, set or [])
-    if json or resolved or set:
+    if json:
         print_json(whole.model_dump(mode="json"))
+    elif resolved or set:
+        print(dump(whole.model_dump(mode="json")), end="")
     else:
-        print(find(scenario).read_text(encoding="utf-8"), end="")
+        print(find(scenario).read_text(encoding="utf-8-sig"), end="")
     return 0
 
 
