@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -230,3 +231,45 @@ def test_the_settings_of_an_import_go_under_an_arms_door(
             main(["scenarios", "show", "migration-2023q3", "--set", key])
         assert left.value.code == code
     capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    "text", ["upstream;", "map $x;", "worker_processes;", "proxy_read_timeout;", "upstream { }"]
+)
+def test_a_directive_without_its_words_is_refused_at_its_line(text: str) -> None:
+    with pytest.raises(InputError, match=r"x\.conf:1: .* lacks a word"):
+        read_nginx(f"{text} {UPSTREAMS}", "x.conf")
+
+
+def test_blocks_nested_beyond_reason_are_refused() -> None:
+    with pytest.raises(InputError, match="nested too deeply"):
+        read_nginx("a {" * 5_000 + "}" * 5_000, "x.conf")
+
+
+def _places(node: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = node.items() if isinstance(node, dict) else enumerate(node)
+    below = [
+        place
+        for key, value in inner
+        for place in (_places(value, (*way, key)) if isinstance(value, dict | list) else
+                      [(*way, key)])
+    ]  # fmt: skip
+    return [way, *below] if way else below
+
+
+@pytest.mark.parametrize("value", [None, [], {}, "x", 3, [3], {"a": 1}, True, -1.5], ids=str)
+def test_a_field_of_another_kind_is_imported_or_refused_never_a_traceback(value: Any) -> None:
+    refused = 0
+    for place in _places(envoy()):
+        document: Any = envoy()
+        node = document
+        for key in place[:-1]:
+            node = node[key]
+        node[place[-1]] = value
+        try:
+            found = read_envoy(document, "e.json")
+            found.config()
+            as_scenario(found)
+        except InputError:
+            refused += 1
+    assert refused

@@ -57,7 +57,9 @@ def _told(name: str, text: str) -> None:
 
 @app.command(name="import")
 def import_(
-    file: Path,
+    file: Annotated[
+        Path, Parameter(help="nginx, Envoy (.json, .yaml) or our own .toml, told by its ending.")
+    ],
     /,
     *,
     output: Annotated[

@@ -2,6 +2,8 @@
 
 import importlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from dispatch.errors import InputError
@@ -49,6 +51,8 @@ def _read(text: str, place: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         json_error = error
+    except ValueError as error:
+        raise InputError.at(place, f"holds a number that is none of a router's: {error}") from None
     try:
         yaml = importlib.import_module("yaml")
     except ImportError:
@@ -66,22 +70,41 @@ def _read(text: str, place: str) -> Any:
 def read_envoy(document: Any, place: str) -> Imported:
     """Import the clusters of an Envoy bootstrap, a clusters list or one cluster."""
     found = Imported(place)
-    clusters = _clusters(document)
+    with _plain_words(place):
+        clusters = _clusters(document)
     need(bool(clusters), place, "no cluster", "give static_resources.clusters, or a list")
     fails: list[int] = []
     windows: list[float] = []
     for at, cluster in enumerate(clusters):
         where = f"{place}: clusters[{at}]"
         need(isinstance(cluster, dict) and "name" in cluster, where, "a cluster without a name")
-        _cluster(cluster, where, found, fails, windows)
+        with _plain_words(where):
+            _cluster(cluster, where, found, fails, windows)
     found.set_common("max_fails", fails, place)
     found.set_common("fail_timeout_s", windows, place)
-    routes = _routes(document, place)
+    with _plain_words(place):
+        routes = _routes(document, place)
     # The route that takes every path decides the default, wherever it stands.
     for where, route in sorted(routes, key=lambda item: not _takes_all(item[1]["match"])):
-        _route(route, where, found)
+        with _plain_words(where):
+            _route(route, where, found)
     found.check_groups("cluster")
     return found
+
+
+@contextmanager
+def _plain_words(where: str) -> Iterator[None]:
+    """Say of a field of a kind that Envoy never has where it stands, instead of a traceback."""
+    try:
+        yield
+    except RecursionError:
+        raise InputError.at(
+            where, "is nested too deeply", "give one router's configuration"
+        ) from None
+    except (TypeError, ValueError, AttributeError, LookupError, OverflowError) as error:
+        raise InputError.at(
+            where, f"has a field of an unexpected kind ({error})", "compare it with Envoy's schema"
+        ) from None
 
 
 def _clusters(document: Any) -> list[Any]:
@@ -137,7 +160,7 @@ def _peer(group: str, endpoint: dict[str, Any], limit: int, where: str) -> Impor
     need("address" in address, where, "an endpoint without a socket address")
     health = endpoint.get("health_status", "UNKNOWN")
     return ImportedPeer(
-        group=group,
+        group=str(group),
         address=f"{address['address']}:{address.get('port_value', 0)}",
         weight=float(endpoint.get("load_balancing_weight", 1)),
         max_conns=limit,

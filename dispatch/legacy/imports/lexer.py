@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from dispatch.errors import InputError
+
+_DEEPEST: Final = 100  # blocks; http, server, location and a few more are real ones
 
 
 @dataclass(slots=True)
@@ -115,6 +118,8 @@ def parse(text: str, place: str) -> Directive:
         parent.append(made)
         if word == "{":
             stack.append(made)
+            if len(stack) > _DEEPEST:
+                raise InputError.at(f"{place}:{at}", "is nested too deeply", "close the blocks")
         words = []
     if words or len(stack) > 1:
         raise InputError.at(f"{place}:{line}", "the file ends inside a block", "close it with '}'")

@@ -23,6 +23,10 @@ _METHODS: Final = {
     "queue": "the router does not queue; see the wait section's hold_limit",
     "slow_start": "a device takes its full weight at once",
 }
+_WORDS: Final = {
+    "upstream": 1, "map": 2, "worker_processes": 1, "proxy_read_timeout": 1,
+    "grpc_read_timeout": 1, "proxy_next_upstream_tries": 1, "grpc_next_upstream_tries": 1,
+}  # fmt: skip
 _NEXT: Final = {"error": "fault", "timeout": "timeout", "http_503": "oom"}
 
 
@@ -30,6 +34,10 @@ def read_nginx(text: str, place: str) -> Imported:
     """Import nginx *text*; weights, failure limits, retries, time-outs and header maps."""
     root = parse(text, place)
     found = Imported(place)
+    for name, least in _WORDS.items():
+        for item in root.all(name):
+            way_out = f"write what {name} needs"
+            need(len(item.words) > least, f"{place}:{item.line}", f"{name} lacks a word", way_out)
     upstreams = list(root.all("upstream"))
     need(bool(upstreams), place, "no upstream block", "give the file that holds them")
     max_fails: list[int] = []
