@@ -215,9 +215,11 @@ def _by_records(source: Source, shape: str) -> Detected:
         return Detected(COLUMNS, usual.why, shape, usual.columns)
     if records:
         raise _foreign(source, f"its records have the keys {values.clip(keys)}")
-    unit = "line" if shape == "lines" else "item"
+    unit, found = (
+        ("line", "no line is JSON") if shape == "lines" else ("item", "no item is an object")
+    )
     first = [Problem(f"{source.path}: {unit} {e.number}", e.problem) for e in entries[:1]]
-    raise InputError([*first, *_foreign(source, f"no {unit} is a JSON object").problems])
+    raise InputError([*first, *_foreign(source, found).problems])
 
 
 def _unit(name: str, records: list[dict[str, Any]]) -> tuple[str | None, str]:
