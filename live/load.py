@@ -25,6 +25,8 @@ def read_config(path: Path | None, **changes: Any) -> LiveConfig:
             raise InputError.at(place, error.strerror or "cannot be read") from None
         except tomllib.TOMLDecodeError as error:
             raise InputError.at(place, f"no TOML: {error}") from None
+        except RecursionError:
+            raise InputError.at(place, "is nested too deep", "expected a set-up") from None
     for name, value in changes.items():
         if isinstance(value, dict):
             document[name] = {**document.get(name, {}), **value}

@@ -27,7 +27,9 @@ _MOST: Final = {
 }
 _MOST_WHOLE: Final = 1_000_000_000  # of any other count: journals hold 32 bits
 # Less would be so many samples a second that no run comes to its end, or is lost in rounding.
-_LEAST: Final = {"utilisation_window_s": 1e-3, "interval_ms": 0.01, "handling_cv": 1e-6}
+_LEAST: Final = {
+    "utilisation_window_s": 1e-3, "interval_ms": 0.01, "handling_cv": 1e-6, "scale": 1e-9,
+}  # fmt: skip
 _FREE: Final = frozenset({"seed", "params", "settings", "synth", "old", "new", "variants"})
 """What those who read it bound themselves."""
 

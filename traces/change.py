@@ -59,7 +59,7 @@ def scale(trace: Trace, factor: float, seed: int, *, squeeze: bool = False) -> T
         )
     whole, part = int(factor), factor - int(factor)
     copies = [_turned(trace, seed, copy) for copy in range(whole)]
-    if part > 1e-12:
+    if part > 1e-12 or not copies:
         copies.append(_thinned(_turned(trace, seed, whole), part, seed))
     return _merge(copies)
 

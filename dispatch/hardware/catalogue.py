@@ -184,6 +184,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError.at(str(path), "no such file") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError.at(str(path), f"cannot be read as TOML: {error}") from None
+    except RecursionError:
+        raise InputError.at(str(path), "is nested too deep", "expected tables of figures") from None
 
 
 def _gpu(path: Path) -> Gpu:
