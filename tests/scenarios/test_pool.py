@@ -1,5 +1,6 @@
 """A pool outlives its workers; a death costs one cell."""
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from dispatch.errors import ZerolayerError
-from scenarios.pool import Completed, Inline, Pool
+from scenarios.pool import Completed, Inline, Pool, failure_of
 from tests.scenarios.pool_work import Broken, Stillborn, Work
 
 
@@ -79,3 +80,8 @@ def test_the_inline_executor_answers_alike(tmp_path: Path) -> None:
     assert [(d.result, d.failure and d.failure.text) for d in inline] == [
         (d.result, d.failure and d.failure.text) for d in pooled
     ]
+
+
+def test_what_the_system_refused_in_a_worker_keeps_its_number() -> None:
+    failure = failure_of(OSError(errno.ENOSPC, "Error writing bytes to file"))
+    assert failure.system == (errno.ENOSPC, None)
