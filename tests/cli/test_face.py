@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -63,8 +64,10 @@ def test_scenarios_are_listed_shown_and_checked(capsys: pytest.CaptureFixture[st
 
 
 def test_a_shown_scenario_takes_overrides(capsys: pytest.CaptureFixture[str]) -> None:
-    said = run(capsys, "scenarios", "show", "migration-2023q3", "--set", "seed=9")[1]
+    said = run(capsys, "scenarios", "show", "migration-2023q3", "--json", "--set", "seed=9")[1]
     assert json.loads(said)["seed"] == 9
+    said = run(capsys, "scenarios", "show", "migration-2023q3", "--set", "seed=9")[1]
+    assert tomllib.loads(said)["seed"] == 9
 
 
 def test_the_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
