@@ -147,12 +147,13 @@ OTHER_DEFINITIONS: Final = (
     (
         "Utilisation spread over time",
         "mean over GPUs of sd over windows of the busy share, in points",
-        "Within a GPU; the window is printed with it. Claim C2 is judged on this one.",
+        "Within a GPU, sd over N (not N − 1); a last window that is cut short is left out. The "
+        "window is printed with it. Claim C2 is judged on this one.",
     ),
     (
         "Utilisation spread across GPUs",
         "sd, max − min, CV and Jain's (Σu)² / (N Σu²) over GPUs of the time-mean busy share",
-        "Another quantity than the one above. A small spread is no proxy for low latency: optimal "
+        "Another quantity than the one above; sd over N. A small spread is no proxy for low latency: optimal "
         "weights over unlike servers leave the spread above zero.",
     ),
 )

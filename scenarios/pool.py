@@ -268,8 +268,11 @@ def _serve(pipe: Connection, parent: int, make: Callable[..., Work], arguments: 
             message = ("result", work(cell, progress))
         except Exception as error:
             message = ("failure", failure_of(error))
-        progress.flush()
-        pipe.send(message)
+        try:
+            progress.flush()
+            pipe.send(message)
+        except BrokenPipeError:  # the parent was killed: nobody is left to tell
+            return
 
 
 class _Progress:

@@ -29,7 +29,7 @@ def _table(path: Path) -> dict[str, Any]:
             "door.decision_calibration", f"{path}: {error.strerror}",
             "name a file, or `bundled`; or set door.decision_us",
         ) from None  # fmt: skip
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError.at("door.decision_calibration", f"{path}: {error}") from None
 
 

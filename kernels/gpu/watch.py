@@ -34,7 +34,7 @@ def rows(
         at, what, error = first, "start", ""
         with tempfile.TemporaryFile("w+", errors="replace") as said:  # a full pipe would block it
             child = subprocess.Popen(
-                [*command, str(first), f"{spent:.1f}"], stdout=subprocess.PIPE, text=True,
+                [*command, str(first), f"{spent:.4f}"], stdout=subprocess.PIPE, text=True,
                 stderr=said,
             )  # fmt: skip
             try:

@@ -12,6 +12,8 @@ from scenarios.plan.search import Search
 from scenarios.schema import ArmConfig, Scenario, SloConfig
 from scenarios.sweep import Sweep
 
+MOST = 10_000  # replicas of the largest fleet: what the simulator is measured at
+
 
 def chosen(
     source: str, overrides: Sequence[str], slos: Sequence[str], arms: Sequence[str]
@@ -38,8 +40,8 @@ def plan_arms(
     scenario: Scenario, sweep: Sweep, *, most: int, deep: bool = True, quiet: bool = False
 ) -> list[Answer]:
     """Return the answer of every arm."""
-    if most < 1:
-        raise InputError.at("--most", f"found {most}", "expected 1 or more")
+    if not 1 <= most <= MOST:
+        raise InputError.at("--most", f"found {most}", f"expected 1 to {MOST:,} replicas")
     notes: list[str] = []
 
     async def told(arm: ArmConfig) -> Answer:

@@ -14,7 +14,7 @@ from scenarios.plan.answer import answer, as_dict
 from scenarios.plan.conduct import conduct
 from scenarios.plan.fleets import Kinds, equip, scaled
 from scenarios.plan.report import document
-from scenarios.plan.run import chosen
+from scenarios.plan.run import chosen, plan_arms
 from scenarios.plan.search import Search, Trial, evaluate
 from scenarios.plan.trust import stated_error, trust
 from scenarios.plan.words import beside, sentence
@@ -200,3 +200,12 @@ def test_the_trust_in_a_fleet_is_that_in_the_gpus_that_it_has() -> None:
     assert "V100" not in alone.text
     assert alone.stated
     assert alone.error < trust(scenario, arm, (1, 0, 3)).error
+
+
+@pytest.mark.parametrize("most", [0, -1, 10_001, 10**23])
+def test_a_largest_fleet_that_nobody_could_run_is_refused(
+    most: int, sweep: Sweep, tmp_path: Path
+) -> None:
+    scenario = chosen(str(small(tmp_path)), [], ["ttft_p99_s=9"], ["direct"])
+    with pytest.raises(InputError, match=r"--most.*10,000"):
+        plan_arms(scenario, sweep, most=most, quiet=True)

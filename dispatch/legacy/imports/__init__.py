@@ -53,7 +53,7 @@ def read_own(text: str, place: str) -> Imported:
     """Import our own format: a ``[config]`` table of the keys and ``[[peer]]`` rows."""
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError.at(place, f"no TOML: {error}") from None
     unknown = sorted(set(document) - {"config", "peer"})
     need(not unknown, place, f"unknown table {', '.join(unknown)}", "use [config] and [[peer]]")
