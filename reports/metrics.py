@@ -153,8 +153,8 @@ OTHER_DEFINITIONS: Final = (
     (
         "Utilisation spread across GPUs",
         "sd, max − min, CV and Jain's (Σu)² / (N Σu²) over GPUs of the time-mean busy share",
-        "Another quantity than the one above; sd over N. A small spread is no proxy for low latency: optimal "
-        "weights over unlike servers leave the spread above zero.",
+        "Another quantity than the one above; sd over N. A small spread is no proxy for low "
+        "latency: optimal weights over unlike servers leave the spread above zero.",
     ),
 )
 
