@@ -11,7 +11,7 @@ fractional weights, whose sums round, the plain scan is used (:class:`Plain`).
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -73,10 +73,21 @@ class Plain:
 
     def pick(self, tried: Sequence[int], busy: Busy, now_s: float) -> Peer | None:
         """Return the next peer, or None where none may be picked; *busy*: connections a device."""
+        best, total = self._scan(self.peers, tried, busy, now_s)
+        if best is not None:
+            best.current -= total
+            if now_s - best.checked > self.rules.fail_timeout_s:
+                best.checked = now_s
+        return best
+
+    def _scan(
+        self, peers: Iterable[Peer], tried: Sequence[int], busy: Busy, now_s: float
+    ) -> tuple[Peer | None, float]:
+        """Add their weights to those of *peers* that are open; return the best and the sum."""
         best: Peer | None = None
         total = 0.0
         lone = len(self.peers) == 1
-        for peer in self.peers:
+        for peer in peers:
             if peer.device in tried or not self.rules.open(peer, busy[peer.device], lone, now_s):
                 continue
             peer.current += peer.effective
@@ -85,11 +96,7 @@ class Plain:
                 peer.effective += 1
             if best is None or peer.current > best.current:
                 best = peer
-        if best is not None:
-            best.current -= total
-            if now_s - best.checked > self.rules.fail_timeout_s:
-                best.checked = now_s
-        return best
+        return best, total
 
     def disturbed(self, peer: Peer) -> None:
         """Tell that *peer* is about to fail."""
@@ -144,7 +151,9 @@ class Ranked(Plain):
             if current > most or (current == most and head[1] < first):
                 best, most, first, where = head[3], current, head[1], rank
         if self._restless:
-            loud, total = self._walk(tried, busy, now_s, total)
+            restless = [peer for _, peer in sorted(self._restless.items())]
+            loud, gained = self._scan(restless, tried, busy, now_s)
+            total += gained
             if loud is not None and (
                 best is None or loud.current > most or (loud.current == most and loud.place < first)
             ):
@@ -162,23 +171,6 @@ class Ranked(Plain):
         if self._restless:
             self._settle()
         return best
-
-    def _walk(
-        self, tried: Sequence[int], busy: Busy, now_s: float, total: float
-    ) -> tuple[Peer | None, float]:
-        """Scan the peers that are not calm as nginx does; return the best, and the new total."""
-        best: Peer | None = None
-        lone = len(self.peers) == 1
-        for _, peer in sorted(self._restless.items()):
-            if peer.device in tried or not self.rules.open(peer, busy[peer.device], lone, now_s):
-                continue
-            peer.current += peer.effective
-            total += peer.effective
-            if peer.effective < peer.weight:
-                peer.effective += 1
-            if best is None or peer.current > best.current:
-                best = peer
-        return best, total
 
     def _settle(self) -> None:
         """Put the peers that have become calm into their heaps."""
