@@ -1,5 +1,6 @@
 """Drills: something goes wrong under load; nothing hangs or leaks, and the rest is unharmed."""
 
+import contextlib
 import gc
 import json
 import signal
@@ -250,5 +251,11 @@ def test_streams_that_ended_leave_nothing_behind() -> None:
         leave_streams(10)
         before = kept()
         leave_streams(30)
-        grown = {name: count - before[name] for name, count in kept().items()}
-        assert all(count < 10 for count in grown.values()), grown
+
+        def grown() -> dict[str, int]:
+            return {name: n - before[name] for name, n in kept().items() if n >= before[name] + 10}
+
+        # The engine is done with a stream a moment before the server's coroutines are.
+        with contextlib.suppress(AssertionError):
+            until(lambda: not grown(), "objects stay", seconds=20)
+        assert grown() == {}
