@@ -1,9 +1,10 @@
 """A resolved scenario as TOML that reads back to the same; the standard library only reads it."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from dispatch.toml_text import scalar
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -41,13 +42,9 @@ def _key(key: str) -> str:
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, Mapping):
         pairs = ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items() if v is not None)
         return f"{{{pairs}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(_value(item) for item in value)}]"
-    return repr(value)
+    return scalar(value)

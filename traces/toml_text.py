@@ -1,8 +1,9 @@
 """A model as TOML text; the standard library reads TOML and does not write it."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
+
+from dispatch.toml_text import scalar
 
 
 def dump(document: Mapping[str, Any]) -> str:
@@ -24,17 +25,13 @@ def _table(table: Mapping[str, Any], path: str, lines: list[str]) -> None:
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
     if isinstance(value, list | tuple):
         if value and isinstance(value[0], list | tuple):
             return "[\n" + "".join(f"  {_row(item)},\n" for item in value) + "]"
         return _wrapped(value)
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return f"{value:.1f}"
-    return repr(value)
+    return scalar(value)
 
 
 def _row(items: Any) -> str:

@@ -1,11 +1,11 @@
 """What an import yields: settings and peers that were carried over, and what was not."""
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
 from dispatch.errors import InputError
 from dispatch.legacy.config import LegacyConfig
+from dispatch.toml_text import scalar
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Imported:
     def settle(self, key: str, value: Any, place: str, what: str) -> None:
         """Set *key* unless an earlier line set it; another value is then listed as *what*."""
         if self.settings.setdefault(key, value) != value:
-            kept = toml_value(self.settings[key])
+            kept = scalar(self.settings[key])
             self.leave(place, what, f"one {key} for all; the first, {kept}, was kept")
 
     def add_rule(self, pattern: str, group: str, place: str) -> None:
@@ -85,23 +85,11 @@ class Imported:
         """Return the import in our own format, which imports back without loss."""
         source = " ".join(self.source.split())
         lines = [f"# imported from {source}", "", "[config]"]
-        lines += [f"{key} = {toml_value(value)}" for key, value in self.settings.items()]
+        lines += [f"{key} = {scalar(value)}" for key, value in self.settings.items()]
         for peer in self.peers:
             lines += ["", "[[peer]]"]
-            lines += [
-                f"{name} = {toml_value(getattr(peer, name))}" for name in ImportedPeer.__slots__
-            ]
+            lines += [f"{name} = {scalar(getattr(peer, name))}" for name in ImportedPeer.__slots__]
         return "\n".join(lines) + "\n"
-
-
-def toml_value(value: str | int | float | bool) -> str:
-    """Return one TOML scalar."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        # TOML's basic strings are JSON's, but for the one control character that JSON lets pass.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value)
 
 
 def another_policy(*names: str) -> str:

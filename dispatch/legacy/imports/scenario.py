@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Final
 
-from dispatch.legacy.imports.result import Imported, ImportedPeer, need, toml_value
+from dispatch.legacy.imports.result import Imported, ImportedPeer, need
+from dispatch.toml_text import scalar
 
 GPU: Final = "FILL-IN"
 """Stands where no router's file says anything: on which card a server runs."""
@@ -26,8 +27,8 @@ def as_scenario(found: Imported) -> str:
     lines = [
         f"# imported from {_plain(found.source)}: fill in the GPU of each pool, then",
         "# `zerolayer scenarios check` it; `zerolayer scenarios schema` lists what can be set",
-        f"name = {toml_value(name)}",
-        f"title = {toml_value(f'The router of {found.source} against direct placement')}",
+        f"name = {scalar(name)}",
+        f"title = {scalar(f'The router of {found.source} against direct placement')}",
         *_pools([peer for peer in found.peers if not peer.down]),
         *(f"# drained, left out: {_plain(peer.address)}" for peer in found.peers if peer.down),
         *_arm("legacy", "the imported router", "static_weights"),
@@ -36,15 +37,15 @@ def as_scenario(found: Imported) -> str:
         'kind = "legacy"',
         "",
         "[arms.door.settings]",
-        *(f"{key} = {toml_value(value)}" for key, value in found.settings.items()),
+        *(f"{key} = {scalar(value)}" for key, value in found.settings.items()),
         *_arm("direct", "direct placement", "topology"),
     ]
     return "\n".join(lines) + "\n"
 
 
 def _arm(name: str, title: str, policy: str) -> Iterator[str]:
-    yield from ("", "[[arms]]", f"name = {toml_value(name)}", f"title = {toml_value(title)}")
-    yield f"policy = {{ name = {toml_value(policy)} }}"
+    yield from ("", "[[arms]]", f"name = {scalar(name)}", f"title = {scalar(title)}")
+    yield f"policy = {{ name = {scalar(policy)} }}"
 
 
 def _plain(text: str) -> str:
@@ -60,7 +61,7 @@ def _pools(peers: list[ImportedPeer]) -> Iterator[str]:
     ordered = sorted(peers, key=lambda peer: (places[peer.group or "default"], -kind(peer)[1]))
     for (group, weight), servers in groupby(ordered, key=kind):
         members = list(servers)
-        yield from ("", "[[fleet.pools]]", f"name = {toml_value(f'{group}-w{weight:g}')}")
+        yield from ("", "[[fleet.pools]]", f"name = {scalar(f'{group}-w{weight:g}')}")
         yield f"# {', '.join(_plain(peer.address) for peer in members)}"
         limits = sorted({peer.max_conns for peer in members if peer.max_conns})
         if limits:
@@ -68,7 +69,7 @@ def _pools(peers: list[ImportedPeer]) -> Iterator[str]:
             yield f"# max_conns {listed}: v100_max_conns, a100_40g_max_conns or a100_80g_max_conns"
         if any(peer.backup for peer in members):
             yield "# a backup among them: the round robin has no second tier"
-        yield f"gpu = {toml_value(GPU)}"
+        yield f"gpu = {scalar(GPU)}"
         yield f"count = {len(members)}"
-        yield f"weight = {toml_value(weight)}"
-        yield f"group = {toml_value(group)}"
+        yield f"weight = {scalar(weight)}"
+        yield f"group = {scalar(group)}"
