@@ -216,7 +216,12 @@ class Cluster:
     def _completed(self, index: int, future: Any, distributed: Any) -> Completed | None:
         """Return what came of a cell; None where it was lost and can be sent again."""
         if future.status == "finished":
-            result = future.result()
+            try:
+                result = future.result()
+            except (
+                distributed.CancelledError
+            ):  # the worker that held the result died before it was fetched
+                return None
             if isinstance(result, Failure):
                 return Completed(index, None, result)
             return Completed(index, result)

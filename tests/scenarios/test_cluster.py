@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dispatch.errors import InputError
-from scenarios.cluster import check_address, executor
+from scenarios.cluster import Cluster, check_address, executor
 from scenarios.load import load
 from scenarios.store import Store
 from scenarios.sweep import Outcome, Sweep, cells_of
@@ -14,7 +14,8 @@ from tests.scenarios.hosts import hosts
 from tests.scenarios.pool_work import Poison
 from tests.scenarios.small import small
 
-pytest.importorskip("distributed")
+distributed = pytest.importorskip("distributed")
+FutureCancelledError = distributed.client.FutureCancelledError
 
 
 @pytest.mark.slow
@@ -58,6 +59,20 @@ def test_a_host_that_is_cut_off_midway_changes_no_figure(
             found = [dict(o.figures) for o in sweep.run(cells, note=note)]
     assert len(done) == len(cells)
     assert json.dumps(found, sort_keys=True) == json.dumps(expected, sort_keys=True)
+
+
+class _LostWhileFetched:
+    """A future whose worker dies between the word that it is finished and the fetch."""
+
+    status = "finished"
+
+    def result(self) -> object:
+        raise FutureCancelledError("cell", reason="unknown")
+
+
+def test_a_result_that_dies_with_its_worker_before_the_fetch_is_sent_again(tmp_path: Path) -> None:
+    cluster = Cluster(client=None, folder=tmp_path, scattered={})
+    assert cluster._completed(4, _LostWhileFetched(), distributed) is None
 
 
 @pytest.mark.slow
