@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 from collections.abc import Iterator
@@ -46,10 +47,14 @@ def rows(served: LegacyThread) -> Any:
 
 
 def test_the_generated_grpc_code_is_what_the_proto_says(tmp_path: Path) -> None:
+    def unversioned(path: Path) -> str:
+        """The code without the generator's own version, which every release of it moves."""
+        return re.sub(r"\d+\.\d+\.\d+|^    \d+,$", "version", path.read_text(), flags=re.MULTILINE)
+
     generate.generate(tmp_path)
     for name in ("worker_pb2.py", "worker_pb2.pyi", "worker_pb2_grpc.py"):
-        made = (tmp_path / "live" / "legacy" / name).read_text()
-        assert made == (generate.HERE / name).read_text(), f"run python -m {generate.__name__}"
+        made = unversioned(tmp_path / "live" / "legacy" / name)
+        assert made == unversioned(generate.HERE / name), f"run python -m {generate.__name__}"
 
 
 def test_a_json_rpc_envelope_comes_back_as_the_same_job() -> None:
