@@ -124,13 +124,7 @@ class TopologyGraph(Observed):
         """Take (device, KV use, free KV blocks, source time) of a few devices: observe_kv each."""
         for follower in self.followers:
             follower.observe_kv_of(samples)
-        accept, n = self.signals["kv"].accept, self._n
-        for device, usage_ratio, free_blocks, source_s in samples:
-            if not accept(device, (usage_ratio, free_blocks), source_s, n[device] > 0, ""):
-                continue
-            if self._paged[device]:
-                self._retire(device, source_s)
-                self._rebase(device)
+        self._rebase_kv(self._kv.accept_few(samples, self._n))
 
     def observe_many(
         self, signal: str, devices: Ints, samples: Sequence[ArrayLike], source_s: ArrayLike

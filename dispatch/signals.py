@@ -17,6 +17,10 @@ from dispatch.fleet import Bools, Cells, Floats, Ints, cells
 SIGNALS: Final = ("memory", "ring", "pcie", "queue", "kv", "health")
 FLAT_SAMPLES: Final = 20  # samples under load without one change that make a signal unsupported
 
+Pair = tuple[int, float, float, float]
+"""Device, two values, source time."""
+_INF: Final = math.inf
+
 Mode = Literal["ignore", "saturated", "last_known"]
 Status = Literal["ok", "unknown", "stale", "unsupported"]
 
@@ -142,6 +146,32 @@ class Signal:
             self.stale[device] = False
             self.next_stale_s = min(self.next_stale_s, source_s + self.staleness.limit_s)
         return True
+
+    def accept_few(self, samples: Sequence[Pair], n: Cells) -> Sequence[Pair]:
+        """Take samples of two values, nobody's own, as :meth:`accept` does; return those taken.
+
+        *n* is the number in flight by device.
+        """
+        plain = self.owner == "" and self.staleness is None
+        source, (first, second) = self.source, self.cells
+        moves = self._moves if self.follows_load else None
+        taken: list[Pair] | None = None  # once one is not taken
+        for place, sample in enumerate(samples):
+            device, a, b, source_s = sample
+            if (
+                plain and 0.0 <= a < _INF and 0.0 <= b < _INF
+                and source[device] < source_s < _INF and (moves is None or moves[device])
+            ):  # fmt: skip
+                source[device] = source_s
+                first[device] = a
+                second[device] = b
+            elif not self.accept(device, (a, b), source_s, n[device] > 0, ""):
+                if taken is None:
+                    taken = list(samples[:place])
+                continue
+            if taken is not None:
+                taken.append(sample)
+        return samples if taken is None else taken
 
     def _owned(self, owner: str) -> bool:
         if self.owner is None:

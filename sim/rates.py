@@ -65,13 +65,18 @@ def iterations_fs(count: int, base: int, slope: int, batch: int, context: int) -
 def iterations_until(elapsed: int, base: int, slope: int, batch: int, context: int) -> int:
     """Return the least count >= 1 of iterations that take more than *elapsed* femtoseconds.
 
-    The positive root of the quadratic, then mended by whole steps: floats only guess.
+    The positive root of the quadratic; where it is near a whole number, whole steps mend it.
     """
     if elapsed <= 0:
         return 1
     half = slope * batch * 0.5
     first = base + slope * context - half
-    ended = int(2.0 * elapsed / (first + sqrt(first * first + 4.0 * half * elapsed)))
+    root = 2.0 * elapsed / (first + sqrt(first * first + 4.0 * half * elapsed))
+    ended = int(root)
+    # Floats are good for 1e-14 of the root, its terms being positive: far from a whole number they
+    # are certain.
+    if root < 1e6 and 1e-6 < root - ended < 0.999999:
+        return ended + 1
     took = ended * base + slope * (ended * context + batch * (ended * (ended - 1) // 2))
     while took > elapsed:
         ended -= 1

@@ -45,8 +45,7 @@ class Telemetry:
         self._sets: dict[frozenset[str], list[Channel]] = {}
         self._all = np.arange(self.graph.count)
         self._paged = world.setup.engine.kv == "paged"
-        pools = [e.kv.blocks if isinstance(e.kv, PagedKv) else 1 for e in world.engines]
-        self._blocks, self._blocks_of = np.array(pools, dtype=np.float64), pools
+        self._blocks = [e.kv.blocks if isinstance(e.kv, PagedKv) else 1 for e in world.engines]
         self._deliver: dict[str, Callable[[Channel, int], None]] = {
             "memory": self._memory, "kv": self._kv, "queue": self._queue,
             "ring": self._ring, "pcie": self._pcie, "health": self._health,
@@ -191,28 +190,27 @@ class Telemetry:
                 del channel.changed[device]
 
     def _kv(self, channel: Channel, when: int) -> None:
-        watches, graph, changed = self.watches, self.graph, channel.changed
+        watches, blocks, changed = self.watches, self._blocks, channel.changed
         arrived = self._arrived(channel, when)
-        rows = []
+        now_s = when / S
+        rows: list[tuple[int, float, float, float]] = []
         for device, at in arrived:
-            trail = watches[device].trail
-            last = state = trail[-1]
-            if last[0] > at:
-                state = watches[device].at(at)
-            elif last[4] is None and at == when:
+            watch = watches[device]
+            state = watch.trail[-1]
+            if state[0] > at:
+                state = watch.at(at)
+            elif state[4] is None and at == when:
                 del changed[device]
             free = state[3] if state[4] is None else free_blocks(state, at)
-            rows.append((device, at, free))
-        if len(rows) >= _MANY:
-            devices, times, free_ = (np.array(c) for c in zip(*rows, strict=True))
-            usage = np.clip(1.0 - free_ / self._blocks[devices], 0.0, None)
-            graph.observe_many("kv", devices, (usage, np.maximum(free_, 0)), times / S)
+            if free < 0:
+                free = 0
+            source_s = now_s if at == when else at / S
+            rows.append((device, 1.0 - free / blocks[device], free, source_s))
+        if len(rows) < _MANY:
+            self.graph.observe_kv_of(rows)
         else:
-            blocks = self._blocks_of
-            graph.observe_kv_of([
-                (device, 1.0 - free / blocks[device], free if free > 0 else 0, at / S)
-                for device, at, free in rows
-            ])  # fmt: skip
+            devices, usage, free_, times = (np.array(c) for c in zip(*rows, strict=True))
+            self.graph.observe_many("kv", devices, (usage, free_), times)
         self._confirm(channel, when)
 
     def _queue(self, channel: Channel, when: int) -> None:

@@ -14,7 +14,7 @@ from sim.series import Series
 class Watch:
     """Follows one engine: integrates its series and notes its past as far as telemetry needs."""
 
-    __slots__ = ("_channels", "_keep_ns", "_pages", "_series", "engine", "trail")
+    __slots__ = ("_channels", "_keep_ns", "_pages", "_queue", "_series", "engine", "trail")
 
     def __init__(
         self, engine: Engine, series: Series, channels: list[Channel], keep_ns: int
@@ -22,6 +22,7 @@ class Watch:
         self.engine = engine
         self._series = series
         self._channels = channels
+        self._queue = any(channel.name == "queue" for channel in channels)
         self._keep_ns = keep_ns
         self._pages = engine.pages
         self.trail: deque[tuple[Any, ...]] = deque()
@@ -66,7 +67,7 @@ class Watch:
         if now >= series.end:
             series.note(now, engine.kv_used_at(now))
         series.wait(now, engine.waiting_count)
-        if self._channels:
+        if self._queue:
             self._note(now)
 
     def _note(self, now: int) -> None:
@@ -97,7 +98,7 @@ class Watch:
         jump = None
         if engine.count and kv.members:
             jump = (engine.at_fs, engine.base, engine.slope, engine.decoding, engine.context,
-                    engine.count, engine.iteration, kv.classes[:], kv.members)  # fmt: skip
+                    engine.count, engine.iteration, kv.classes * 2, kv.members)  # fmt: skip
         state = (now, engine.waiting_count, len(engine.running), kv.free, jump)
         if engine.workspace is None:
             return state
@@ -141,11 +142,7 @@ def free_blocks(state: tuple[Any, ...], when: int) -> int:
     begun = iterations_until(when * FS_PER_NS - at_fs, base, slope, batch, context)
     if begun > count:
         begun = count
-    size: int = len(classes)
-    free -= begun // size * members
+    size: int = len(classes) >> 1  # twice, one after the other: no span wraps around
     at = iteration % size
-    end = at + begun % size
-    free -= sum(classes[at:end])
-    if end > size:
-        free -= sum(classes[: end - size])
+    free -= begun // size * members + sum(classes[at : at + begun % size])
     return free
