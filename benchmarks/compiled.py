@@ -23,9 +23,10 @@ PACKAGES = (
 MODULES = (
     "dispatch/books", "dispatch/decision", "dispatch/dispatcher", "dispatch/fleet",
     "dispatch/graph", "dispatch/journal", "dispatch/keyed", "dispatch/line", "dispatch/observed",
-    "dispatch/policies/least_requests", "dispatch/policies/topology", "dispatch/record",
-    "dispatch/request", "dispatch/signals", "sim/batch", "sim/call", "sim/channel", "sim/clock",
-    "sim/doors", "sim/ends", "sim/engine", "sim/feed", "sim/memory", "sim/pace", "sim/rates",
+    "dispatch/policies/least_requests", "dispatch/policies/topology", "dispatch/ranks",
+    "dispatch/record", "dispatch/request", "dispatch/signals", "sim/batch", "sim/call",
+    "sim/channel", "sim/clock", "sim/doors", "sim/ends", "sim/engine",
+    "sim/feed", "sim/memory", "sim/pace", "sim/rates",
     "sim/sequence", "sim/series", "sim/telemetry", "sim/watch", "sim/world",
 )  # fmt: skip
 _BUILD = """

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dispatch.fleet import Cells, DeviceInfo, Fleet, Floats, Ints, cells
+from dispatch.fleet import Cells, DeviceInfo, Eligible, Fleet, Floats, Ints, cells
+from dispatch.ranks import Ranks
 from dispatch.request import Request
 
 UNKNOWN = -1.0  # room of a device whose memory nobody has told us
@@ -56,6 +57,7 @@ class Books(Fleet):
         self._confirmed: list[deque[Flight]] = []
         self.hands_over: list[bool] = []
         self._waiting_sample: set[int] = set()
+        self._ranks: dict[int, Ranks] = {}  # by set of devices, once asked for
         super().__init__(devices)
 
     def _allocate(self, count: int) -> None:
@@ -79,6 +81,13 @@ class Books(Fleet):
         self.hands_over += [False] * (count - len(self.hands_over))
         self._confirmed += [deque() for _ in range(count - len(self._confirmed))]
 
+    def ranks(self, eligible: Eligible) -> Ranks:
+        """Return the devices of a class in the order of their requests in flight."""
+        ranks = self._ranks.get(eligible.set_id)
+        if ranks is None:
+            ranks = self._ranks[eligible.set_id] = Ranks(eligible.devices, self.n.tolist())
+        return ranks
+
     def take(self, request: Request, device: int, need_bytes: float, cached_tokens: int) -> Flight:
         """Book *request* on *device* and hold *need_bytes* of its room; return the flight."""
         prefill = request.prompt_tokens - cached_tokens
@@ -87,7 +96,9 @@ class Books(Fleet):
         flight = Flight(
             request, device, int(self._generation[device]), need, prefill, prefill, output
         )
-        self._n[device] += 1
+        n = self._n[device] = self._n[device] + 1
+        for ranks in self._ranks.values():
+            ranks.move(device, int(n))
         self._placed[device] += 1
         self._prompt[device] += prefill
         self._output[device] += output
@@ -124,14 +135,16 @@ class Books(Fleet):
         device = flight.device
         if flight.generation != self._generation[device]:
             return False
-        self._n[device] -= 1
+        n = self._n[device] = self._n[device] - 1
+        for ranks in self._ranks.values():
+            ranks.move(device, int(n))
         self._prompt[device] -= flight.prompt_tokens
         self._output[device] -= flight.output_tokens
         if flight.prefill_tokens:
             self._prefill[device] -= flight.prefill_tokens
         if flight.reserved_bytes:
             left = self._reserved[device] - flight.reserved_bytes
-            self._reserved[device] = left if self._n[device] else 0.0  # no rounding is left over
+            self._reserved[device] = left if n else 0.0  # no rounding is left over
             flight.reserved_bytes = 0.0
             self._settle(device)
         return True
@@ -176,6 +189,7 @@ class Books(Fleet):
             column[device] = 0
         self.base[device] = UNKNOWN
         self._confirmed[device].clear()
+        self._ranks.clear()
         self._waiting_sample.discard(device)
         self._settle(device)
 
@@ -186,4 +200,5 @@ class Books(Fleet):
 
     def _changed(self, device: int) -> None:
         super()._changed(device)
+        self._ranks.clear()
         self._settle(device)

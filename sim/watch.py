@@ -10,6 +10,10 @@ from sim.memory import ContiguousKv
 from sim.rates import iterations_until
 from sim.series import Series
 
+Jump = tuple[int, int, int, int, int, int, int, list[int], int]
+"""Of the iterations under way: start (fs), base, slope, batch, context, how many, the number of the
+first, and the classes of growth with their members."""
+
 
 class Watch:
     """Follows one engine: integrates its series and notes its past as far as telemetry needs."""
@@ -95,7 +99,7 @@ class Watch:
             arena = engine.kv.arena
             return (now, engine.waiting_count, len(engine.running), arena.free_bytes,
                     arena.largest_block_bytes)  # fmt: skip
-        jump = None
+        jump: Jump | None = None
         if engine.count and kv.members:
             jump = (engine.at_fs, engine.base, engine.slope, engine.decoding, engine.context,
                     engine.count, engine.iteration, kv.classes * 2, kv.members)  # fmt: skip
@@ -136,13 +140,14 @@ def free_blocks(state: tuple[Any, ...], when: int) -> int:
     Blocks for the iteration under way are taken at its start (:meth:`sim.memory.PagedKv.growth`).
     """
     free: int = state[3]
-    if state[4] is None:
+    jump: Jump | None = state[4]
+    if jump is None:
         return free
-    at_fs, base, slope, batch, context, count, iteration, classes, members = state[4]
+    at_fs, base, slope, batch, context, count, iteration, classes, members = jump
     begun = iterations_until(when * FS_PER_NS - at_fs, base, slope, batch, context)
     if begun > count:
         begun = count
-    size: int = len(classes) >> 1  # twice, one after the other: no span wraps around
+    size = len(classes) >> 1  # twice, one after the other: no span wraps around
     at = iteration % size
     free -= begun // size * members + sum(classes[at : at + begun % size])
     return free

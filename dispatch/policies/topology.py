@@ -105,7 +105,7 @@ class Topology(BasePolicy):
         least = most * self._keep
         if least < need:
             least = need
-        links = graph.link.tolist()
+        links: list[float] = graph.link.tolist()
         pick, pick_link, pick_room = -1, 0.0, 0.0
         for device, room in enumerate(rooms):
             if room >= least:
