@@ -25,9 +25,9 @@ MODULES = (
     "dispatch/graph", "dispatch/journal", "dispatch/keyed", "dispatch/line", "dispatch/observed",
     "dispatch/policies/least_requests", "dispatch/policies/topology", "dispatch/ranks",
     "dispatch/record", "dispatch/request", "dispatch/signals", "sim/batch", "sim/call",
-    "sim/channel", "sim/clock", "sim/doors", "sim/ends", "sim/engine",
-    "sim/feed", "sim/memory", "sim/pace", "sim/rates",
-    "sim/sequence", "sim/series", "sim/telemetry", "sim/watch", "sim/world",
+    "sim/channel", "sim/clock", "sim/doors", "sim/ends", "sim/engine", "sim/feed", "sim/memory",
+    "sim/pace", "sim/prefixes", "sim/rates", "sim/recall", "sim/sequence", "sim/series",
+    "sim/sharing", "sim/telemetry", "sim/watch", "sim/world",
 )  # fmt: skip
 _BUILD = """
 import sys

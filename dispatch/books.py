@@ -96,9 +96,10 @@ class Books(Fleet):
         flight = Flight(
             request, device, int(self._generation[device]), need, prefill, prefill, output
         )
-        n = self._n[device] = self._n[device] + 1
+        n = int(self._n[device]) + 1
+        self._n[device] = n
         for ranks in self._ranks.values():
-            ranks.move(device, int(n))
+            ranks.move(device, n)
         self._placed[device] += 1
         self._prompt[device] += prefill
         self._output[device] += output
@@ -135,9 +136,10 @@ class Books(Fleet):
         device = flight.device
         if flight.generation != self._generation[device]:
             return False
-        n = self._n[device] = self._n[device] - 1
+        n = int(self._n[device]) - 1
+        self._n[device] = n
         for ranks in self._ranks.values():
-            ranks.move(device, int(n))
+            ranks.move(device, n)
         self._prompt[device] -= flight.prompt_tokens
         self._output[device] -= flight.output_tokens
         if flight.prefill_tokens:

@@ -7,6 +7,7 @@ Scheduling follows vLLM: with chunked prefill, what decodes goes first and promp
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
+from dispatch.errors import InvariantError
 from sim.clock import Clock
 from sim.config import EngineConfig
 from sim.memory import ContiguousKv, PagedKv
@@ -82,6 +83,12 @@ class Batch:
         rank = sequence.priority if self.by_priority else 0
         heappush(self.waiting, (rank, sequence.order, sequence))
         self.waiting_count += 1
+
+    def check_memory(self) -> None:
+        """Raise InvariantError where blocks are taken that nobody runs with."""
+        kv = self.pages
+        if kv is not None and not self.running and not self.parked and kv.free != kv.blocks:
+            raise InvariantError(f"nothing runs, and {kv.blocks - kv.free} KV blocks are taken")
 
     def _may_enter(self, sequence: Sequence) -> bool:
         """Return whether the next iteration might take *sequence* in (or kill it)."""

@@ -65,6 +65,9 @@ class EngineConfig(Section):
     prefix_cache: Literal["off", "lru", "lfu", "length"] = "off"
     prefix_cache_blocks: int | None = Field(default=None, ge=0)
     """Capacity in blocks of the trace, in a store beside the KV pool; None: what is free there."""
+    prefix_sharing: bool = True
+    """Requests that run with a common prefix hold its full blocks once, in one pool with the cache,
+    as vLLM does; false: each holds a copy. Of no effect with ``prefix_cache_blocks``."""
     allocator: Literal["arena", "caching"] = "arena"
     """caching: workspace goes through a model of PyTorch's caching allocator."""
     max_waiting: int = Field(default=4096, ge=0)

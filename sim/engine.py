@@ -261,6 +261,8 @@ class Engine(Batch):
         assert workspace is not None
         if workspace.take(sum(chunk for _, chunk in chunks) + self.decoding):
             return True
+        for sequence, chunk in chunks:  # none of them has come about
+            self.kv.give_back(sequence, chunk)
         for sequence, _ in chunks[:-1]:
             if sequence.computed == sequence.cached:
                 self._send_back(sequence)

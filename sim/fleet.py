@@ -19,6 +19,7 @@ from sim.memory import ContiguousKv, PagedKv
 from sim.pace import Pace
 from sim.prefixes import Prefixes
 from sim.rates import Rates
+from sim.sharing import SharedKv, SharedPrefixes
 from sim.workspace import Segments, Workspace
 
 _SPEED_BATCH: Final = 32
@@ -182,15 +183,19 @@ def build_kv(kind: Kind, engine: EngineConfig) -> ContiguousKv | PagedKv:
         pool = kind.plan.kv_pool_bytes + (kind.plan.workspace_bytes if caching else 0.0)
         return ContiguousKv(pool, kind.plan.kv_bytes_per_token, caching=caching)
     whole = engine.admission == "guarded" and engine.preemption == "none"
-    return PagedKv(
-        kind.plan.capacity_tokens, kind.plan.kv_bytes_per_token, engine.block_tokens, whole
-    )
+    size = (kind.plan.capacity_tokens, kind.plan.kv_bytes_per_token, engine.block_tokens, whole)
+    evict = engine.prefix_cache
+    if evict == "off" or engine.prefix_cache_blocks is not None or not engine.prefix_sharing:
+        return PagedKv(*size)
+    return SharedKv(*size, evict)
 
 
 def build_prefixes(kind: Kind, engine: EngineConfig, kv: ContiguousKv | PagedKv) -> Prefixes | None:
     """Return the prefix cache of a replica of *kind*; contiguous KV keeps nothing to share."""
     if engine.prefix_cache == "off":
         return None
+    if isinstance(kv, SharedKv):
+        return SharedPrefixes(kv)
     if engine.prefix_cache_blocks is not None:
         return Prefixes(engine.prefix_cache, engine.prefix_cache_blocks, None)
     if isinstance(kv, ContiguousKv):

@@ -75,6 +75,9 @@ class ContiguousKv:
         sequence.address = address
         return True
 
+    def give_back(self, sequence: Sequence, chunk: int) -> None:
+        """Nothing: what a chunk needs was reserved with all else."""
+
     def drop(self, sequence: Sequence, iteration: int) -> None:
         """Give the memory of *sequence* back."""
         self.arena.free(sequence.address)
@@ -155,6 +158,12 @@ class PagedKv:
             return False
         self.free -= need
         return True
+
+    def give_back(self, sequence: Sequence, chunk: int) -> None:
+        """Undo :meth:`take` of *chunk* tokens that are not computed after all."""
+        if not self.whole:
+            computed = sequence.computed
+            self.free += self._count(computed + chunk) - self._count(computed)
 
     def drop(self, sequence: Sequence, iteration: int) -> None:
         """Give the blocks of *sequence* back."""

@@ -17,7 +17,8 @@ class Prefixes:
 
     With *blocks* the cache is a store of that size beside the KV pool. Without, it lives in what
     the pool has free: what running requests hold themselves cannot be evicted, all else goes as
-    soon as it is needed. A running request holds its whole context, shared blocks included.
+    soon as it is needed. A running request holds its whole context, shared blocks included: an
+    engine that copies them. One that shares them is :mod:`sim.sharing`.
     """
 
     def __init__(
@@ -40,15 +41,18 @@ class Prefixes:
 
     def admit(self, sequence: Sequence) -> None:
         """Count the hit of *sequence*, which was just matched, and take its blocks in."""
+        self._count_hit(sequence)
+        self.held_tokens += sequence.prompt
+        if self.kv is not None:
+            self._fit()
+        self.cache.touch(sequence.hashes)
+
+    def _count_hit(self, sequence: Sequence) -> None:
         if sequence.preemptions == 0:
             self.asked += len(sequence.hashes)
             self.hit += self._found
             self.asked_tokens += sequence.prompt
             self.hit_tokens += min(self._found * sequence.block_tokens, sequence.prompt)
-        self.held_tokens += sequence.prompt
-        if self.kv is not None:
-            self._fit()
-        self.cache.touch(sequence.hashes)
 
     def trim(self, sequence: Sequence) -> None:
         """*sequence* lets go of its memory: until now it was not free for the cache."""

@@ -153,6 +153,8 @@ class _Run:
             series.finish(self.horizon_ns, engine.kv_used_at(self.horizon_ns))
         if sum(world.outcomes) != self.parts.rows:
             raise InvariantError(f"{self.parts.rows} offered, {sum(world.outcomes)} accounted for")
+        for engine in world.engines:
+            engine.check_memory()
         world.dispatcher.check_books()
         if self.faults is not None:
             self.notes.append(f"{self.faults.count} faults struck")

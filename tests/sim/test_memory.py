@@ -16,7 +16,7 @@ from arms import arm, run, trace
 
 from dispatch.config import PolicyConfig, WaitConfig
 from dispatch.outcomes import Outcome, RootCause
-from sim.config import ModelConfig, PoolConfig
+from sim.config import FaultConfig, ModelConfig, PoolConfig
 from sim.memory import ContiguousKv, PagedKv
 from sim.run import _Run
 from sim.sequence import Sequence
@@ -138,6 +138,20 @@ def test_workspace_through_the_caching_allocator_can_be_what_kills_a_request():
     )
     assert caching.outcomes["oom"] > 0
     assert caching.outcomes != arena.outcomes
+    assert (rows["outcome"] != Outcome.in_flight).all()
+
+
+@pytest.mark.parametrize("prefix_cache", ["off", "lru"])
+def test_blocks_of_an_iteration_that_found_no_workspace_come_back(prefix_cache):
+    """The run itself checks that no block is taken where nothing runs."""
+    offered = trace(np.arange(60) * 0.05, 6000, 100, block_hashes=np.arange(180) % 7,
+                    block_offsets=np.arange(61) * 3, block_tokens=2048)  # fmt: skip
+    engine = {"allocator": "caching", "kernel_plan": "three_stage", "chunked_prefill": False,
+              "max_num_batched_tokens": 16384, "prefix_cache": prefix_cache}  # fmt: skip
+    leak = FaultConfig(kind="memory_leak", at_s=0.5, duration_s=100, factor=300.0)
+    setup = arm(count=1, policy=BLIND, engine=engine, faults=(leak,), drain_s=100.0)
+    facts, rows, _, _ = run(offered, setup)
+    assert facts.outcomes["oom"] > 0
     assert (rows["outcome"] != Outcome.in_flight).all()
 
 

@@ -35,12 +35,19 @@ def first_token_s(rows):
 def test_a_shared_prefix_is_not_computed_again_and_the_journal_says_how_much():
     offered = prompts([[1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 7, 8], [9, 2, 3, 4]])
     _, rows, _, _ = run(offered, arm(count=1, policy=BLIND, engine={"prefix_cache": "lru"}))
-    assert list(rows.sort_values("request")["cached_tokens"]) == [0, 2047, 1024, 0]
+    assert list(rows.sort_values("request")["cached_tokens"]) == [0, 2032, 1024, 0]
     took = first_token_s(rows)
     assert took[1] < took[2] < took[0]
     assert took[3] == pytest.approx(took[0], rel=1e-9)
     _, plain, _, _ = run(offered, arm(count=1, policy=BLIND))
     assert list(plain["cached_tokens"]) == [0] * 4
+
+
+def test_an_engine_that_copies_computes_the_last_token_alone():
+    offered = prompts([[1, 2, 3, 4], [1, 2, 3, 4]])
+    engine = {"prefix_cache": "lru", "prefix_sharing": False}
+    _, rows, _, _ = run(offered, arm(count=1, policy=BLIND, engine=engine))
+    assert list(rows.sort_values("request")["cached_tokens"]) == [0, 2047]
 
 
 def test_a_cache_without_room_saves_nothing():
@@ -58,7 +65,7 @@ def test_what_runs_pushes_cached_blocks_out_of_the_pool():
     assert rows.sort_values("request")["cached_tokens"].iloc[-1] == 0
     few = prompts([[1, 2, 3, 4], *filler[:3], [1, 2, 3, 4]])
     _, rows, _, _ = run(few, arm(count=1, policy=BLIND, engine=engine))
-    assert rows.sort_values("request")["cached_tokens"].iloc[-1] == 2047
+    assert rows.sort_values("request")["cached_tokens"].iloc[-1] == 2032
 
 
 class Instant:
