@@ -77,15 +77,20 @@ class LeastKv(ScoredPolicy):
 class MostFree(ScoredPolicy):
     """Places at the most free bytes: argmax F, less what was placed since the sample.
 
-    Signals: memory. Ties: uniform, seeded; unknown comes last. Source: the usual reading of
-    "least used GPU". Known failure mode: free bytes in fragments hold no large request.
+    Under paged KV F is that of the free KV blocks, once told: the engine has taken its pool from
+    the GPU at its start, and what the GPU has free beside it says nothing of the load.
+    Signals: memory (or KV blocks). Ties: uniform, seeded; unknown comes last. Source: the usual
+    reading of "least used GPU". Known failure mode: free bytes in fragments hold no large request.
     """
 
-    signals = frozenset({"memory", "health"})
+    signals = frozenset({"memory", "kv", "health"})
 
     def cost(self, request: Request, graph: TopologyGraph, eligible: Eligible, out: Floats) -> None:
         """Cost = -(F - reserved)."""
-        np.subtract(graph.reserved, graph.free, out=out)
+        np.multiply(graph.kv_free_blocks, graph.bytes_per_block, out=out)
+        by_gpu = ~graph.paged | np.isnan(out)
+        np.putmask(out, by_gpu, graph.free)
+        np.subtract(graph.reserved, out, out=out)
 
 
 @register("llumnix")

@@ -119,3 +119,11 @@ def test_workspace_gates_a_paged_replica_by_its_block() -> None:
     graph.observe_kv(0, 0.1, 9000, 1.0)
     graph.observe_kv(1, 0.5, 5000, 1.0)
     assert world.place() == 1
+
+
+def test_most_free_reads_kv_blocks_under_paged_kv_and_not_what_the_engine_leaves_alone() -> None:
+    world = World("most_free", devices(2, reserve_output=False)).memory(30, 3)
+    assert world.place(10, 10) == 0
+    for i, free_blocks in enumerate((50, 9000)):
+        world.graph.observe_kv(i, 0.5, free_blocks, 1.0)
+    assert world.place(10, 10) == 1

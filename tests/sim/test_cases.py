@@ -232,6 +232,15 @@ def test_unrelated_prompts_leave_no_replica_idle(policy):
     assert min(shares(rows, 5)) >= 0.15 * 512
 
 
+@pytest.mark.parametrize("policy", ["topology", "most_free", "least_kv"])
+def test_a_policy_of_memory_goes_where_kv_blocks_are_free(policy):
+    arrival = [0.0, *(1.0 + 0.5 * np.arange(10))]
+    offered = trace(arrival, [30_000] + [50] * 10, [4000] + [5] * 10)
+    _, rows, _, _ = run(offered, arm(count=2, policy=PolicyConfig(name=policy)))
+    by_row = rows.sort_values("request")["device"].to_numpy()
+    assert (by_row[1:] == 1 - by_row[0]).all()
+
+
 # -- metamorphic: what a change of the input must do to the output ---------------------------------
 
 
