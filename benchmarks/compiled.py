@@ -21,13 +21,13 @@ PACKAGES = (
     "dispatch", "kernels", "live", "reports", "scenarios", "sim", "traces", "zerolayer",
 )  # fmt: skip
 MODULES = (
-    "dispatch/books", "dispatch/decision", "dispatch/dispatcher", "dispatch/fleet",
-    "dispatch/graph", "dispatch/journal", "dispatch/keyed", "dispatch/line", "dispatch/observed",
-    "dispatch/policies/least_requests", "dispatch/policies/topology", "dispatch/ranks",
-    "dispatch/record", "dispatch/request", "dispatch/signals", "sim/batch", "sim/call",
-    "sim/channel", "sim/clock", "sim/doors", "sim/ends", "sim/engine", "sim/feed", "sim/memory",
-    "sim/pace", "sim/prefixes", "sim/rates", "sim/recall", "sim/sequence", "sim/series",
-    "sim/sharing", "sim/telemetry", "sim/watch", "sim/world",
+    "dispatch/books", "dispatch/choice", "dispatch/decision", "dispatch/dispatcher",
+    "dispatch/fleet", "dispatch/graph", "dispatch/journal", "dispatch/keyed", "dispatch/line",
+    "dispatch/observed", "dispatch/policies/least_requests", "dispatch/policies/topology",
+    "dispatch/ranks", "dispatch/record", "dispatch/request", "dispatch/signals", "sim/batch",
+    "sim/call", "sim/channel", "sim/clock", "sim/doors", "sim/ends", "sim/engine", "sim/feed",
+    "sim/memory", "sim/pace", "sim/prefixes", "sim/rates", "sim/recall", "sim/sequence",
+    "sim/series", "sim/sharing", "sim/telemetry", "sim/watch", "sim/world",
 )  # fmt: skip
 _BUILD = """
 import sys
@@ -88,7 +88,8 @@ def build(out: Path) -> None:
     command = [sys.executable, "-c", _BUILD, "build_ext", "--inplace", *files]
     done = subprocess.run(command, cwd=out, capture_output=True, text=True, check=False)
     if done.returncode:
-        told = [line for line in (done.stdout + done.stderr).splitlines() if "error:" in line]
+        lines = (done.stdout + done.stderr).splitlines()
+        told = [line for line in lines if "error:" in line or "Error:" in line]
         _stop("\n".join(["mypyc did not compile the sources:", *told[:5]]))
     shutil.rmtree(out / "build", ignore_errors=True)
 

@@ -3,7 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -11,23 +11,31 @@ from dispatch.fleet import Cells, DeviceInfo, Eligible, Fleet, Floats, Ints, cel
 from dispatch.ranks import Ranks
 from dispatch.request import Request
 
-UNKNOWN = -1.0  # room of a device whose memory nobody has told us
-NOWHERE = -math.inf  # room of a device that may not be used
+UNKNOWN: Final = -1.0  # room of a device whose memory nobody has told us
+NOWHERE: Final = -math.inf  # room of a device that may not be used
 
 
-@dataclass(slots=True, eq=False)
 class Flight:
     """One placed attempt: what it was charged, and what of that is still charged."""
 
-    request: Request
-    device: int
-    generation: int
-    reserved_bytes: float  # not yet visible in a sample
-    prefill_tokens: int  # uncached prompt, until its first token
-    prompt_tokens: int  # the same, until its end
-    output_tokens: int  # its max_tokens; 0 on a prefill replica
-    started_s: float = math.inf
-    streamed: bool = False
+    __slots__ = (
+        "device", "generation", "output_tokens", "prefill_tokens", "prompt_tokens", "request",
+        "reserved_bytes", "started_s", "streamed",
+    )  # fmt: skip
+
+    def __init__(
+        self, request: Request, device: int, generation: int, reserved_bytes: float,
+        prompt_tokens: int, output_tokens: int,
+    ) -> None:  # fmt: skip
+        self.request = request
+        self.device = device
+        self.generation = generation
+        self.reserved_bytes = reserved_bytes  # not yet visible in a sample
+        self.prefill_tokens = prompt_tokens  # uncached prompt, until its first token
+        self.prompt_tokens = prompt_tokens  # the same, until its end
+        self.output_tokens = output_tokens  # its max_tokens; 0 on a prefill replica
+        self.started_s = math.inf
+        self.streamed = False
 
 
 class Books(Fleet):
@@ -93,9 +101,7 @@ class Books(Fleet):
         prefill = request.prompt_tokens - cached_tokens
         output = 0 if self.hands_over[device] else request.max_tokens
         need = need_bytes if self.reservations else 0.0
-        flight = Flight(
-            request, device, int(self._generation[device]), need, prefill, prefill, output
-        )
+        flight = Flight(request, device, int(self._generation[device]), need, prefill, output)
         n = int(self._n[device]) + 1
         self._n[device] = n
         for ranks in self._ranks.values():

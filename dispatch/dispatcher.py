@@ -5,7 +5,7 @@ call runs to its end, so that a decision and its reservation cannot be torn apar
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from dispatch.audit import check_books
 from dispatch.books import Flight
@@ -21,7 +21,8 @@ from dispatch.policy import Choice, Policy
 from dispatch.record import Recorder
 from dispatch.request import Request
 
-_PLACED, _HELD = Reason.placed, Reason.held  # a member costs more than a global to look up
+_PLACED: Final = Reason.placed  # a member costs more than a global to look up
+_HELD: Final = Reason.held
 
 __all__ = ["Counts", "Decision", "Dispatcher", "Placed"]
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from dispatch.fleet import DeviceInfo, Floats, Ints
 from dispatch.observed import Observed
-from dispatch.signals import SIGNALS, Staleness
+from dispatch.signals import SIGNALS, Pair, Staleness
 
 __all__ = ["SIGNALS", "DeviceInfo", "Staleness", "TelemetrySource", "TopologyGraph"]
 
@@ -120,7 +120,7 @@ class TopologyGraph(Observed):
             self._rebase(device)
         return True
 
-    def observe_kv_of(self, samples: Sequence[tuple[int, float, float, float]]) -> None:
+    def observe_kv_of(self, samples: list[Pair]) -> None:
         """Take (device, KV use, free KV blocks, source time) of a few devices: observe_kv each."""
         for follower in self.followers:
             follower.observe_kv_of(samples)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-BEST = 5  # a decision row keeps the scores of this many best devices
+BEST: Final = 5  # a decision row keeps the scores of this many best devices
 
 REQUESTS: Final[Mapping[str, str]] = {
     "request": "int64",  # id, equal across arms of a replicate

@@ -6,12 +6,13 @@ lengths, handling times and faults. The mixer is splitmix64's finaliser (Steele 
 
 import math
 import zlib
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-_MASK = (1 << 64) - 1
-_GOLDEN = 0x9E3779B97F4A7C15
+_MASK: Final = (1 << 64) - 1
+_GOLDEN: Final = 0x9E3779B97F4A7C15
 
 
 def _mix(z: int) -> int:

@@ -140,7 +140,7 @@ class Observed(Books):
         self._base[device] = base if base == base else UNKNOWN
         self._settle(device)
 
-    def _rebase_kv(self, samples: Sequence[Pair]) -> None:
+    def _rebase_kv(self, samples: list[Pair]) -> None:
         """Work out the room of a few devices from KV samples just taken, as :meth:`_rebase` does.
 
         Written out: a policy that reads KV at every request has this done for every device.

@@ -1,33 +1,14 @@
 """What a placement policy is: it sees the request and the graph, and names a device."""
 
 import inspect
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
+from dispatch.choice import Choice
 from dispatch.graph import TopologyGraph
 from dispatch.outcomes import Reason
 from dispatch.request import Request
 
-
-@dataclass(slots=True)
-class Choice:
-    """What a policy chose: a device, or -1 with the reason why none.
-
-    ``best`` and ``scores`` name up to five devices with the policy's own measure of them, the
-    chosen first; ``candidates`` counts the devices that were compared; ``cached_tokens`` is how
-    much of the prompt the policy takes to be cached there; ``need_bytes`` spares the dispatcher
-    working it out again, below 0 it does. A policy may hand out one and the same object again and
-    again: it is valid until the next ``choose``.
-    """
-
-    device: int = -1
-    reason: Reason = Reason.placed
-    candidates: int = 0
-    cached_tokens: int = 0
-    need_bytes: float = -1.0
-    best: Sequence[int] = field(default=())
-    scores: Sequence[float] = field(default=())
+__all__ = ["BasePolicy", "Choice", "Policy"]
 
 
 @runtime_checkable
@@ -50,7 +31,7 @@ class Policy(Protocol):
         ...
 
 
-_PLACED = Reason.placed  # a member costs more than a global to look up
+_PLACED: Final = Reason.placed  # a member costs more than a global to look up
 
 
 class BasePolicy:

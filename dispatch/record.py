@@ -1,15 +1,17 @@
 """Writes decisions to the journal, with what the graph said at that moment and how old it was."""
 
 import math
+from typing import Final
 
 from dispatch.graph import TopologyGraph
 from dispatch.journal import BEST, Journal
 from dispatch.policy import Choice
 from dispatch.request import Request
 
-_NAN, _NEVER = math.nan, -math.inf
-_PAD = tuple((-1,) * n for n in range(BEST + 1))
-_PAD_SCORES = tuple((_NAN,) * n for n in range(BEST + 1))
+_NAN: Final = math.nan
+_NEVER: Final = -math.inf
+_PAD: Final = tuple((-1,) * n for n in range(BEST + 1))
+_PAD_SCORES: Final = tuple((_NAN,) * n for n in range(BEST + 1))
 
 
 class Recorder:

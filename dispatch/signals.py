@@ -147,7 +147,7 @@ class Signal:
             self.next_stale_s = min(self.next_stale_s, source_s + self.staleness.limit_s)
         return True
 
-    def accept_few(self, samples: Sequence[Pair], n: Cells) -> Sequence[Pair]:
+    def accept_few(self, samples: list[Pair], n: Cells) -> list[Pair]:
         """Take samples of two values, nobody's own, as :meth:`accept` does; return those taken.
 
         *n* is the number in flight by device.
@@ -167,7 +167,7 @@ class Signal:
                 second[device] = b
             elif not self.accept(device, (a, b), source_s, n[device] > 0, ""):
                 if taken is None:
-                    taken = list(samples[:place])
+                    taken = samples[:place]
                 continue
             if taken is not None:
                 taken.append(sample)

@@ -6,7 +6,7 @@ per token. A request that comes in between waits for the end of the iteration un
 """
 
 from heapq import heappop, heappush
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sim.batch import Batch, Host
 from sim.clock import FS_PER_NS, LAST, Alarm, Clock
@@ -15,13 +15,16 @@ from sim.memory import ContiguousKv, PagedKv
 from sim.rates import Rates, iterations_fs, iterations_until
 from sim.sequence import DECODE, GONE, WAITING, Sequence
 
+if TYPE_CHECKING:
+    from sim.watch import Watch
+
 
 class Engine(Batch):
     """One replica: its batch, and the clock of its iterations."""
 
     __slots__ = (
-        "alarm", "at_fs", "base", "context", "count", "decodes", "down", "due", "index",
-        "iterations", "jump_fs", "rates", "slope", "span_fs", "turning", "watch",
+        "alarm", "at_fs", "base", "context", "count", "decodes", "down", "due", "eid",
+        "index", "iterations", "jump_fs", "queue", "rates", "slope", "span_fs", "turning", "watch",
     )  # fmt: skip
 
     def __init__(
@@ -32,6 +35,8 @@ class Engine(Batch):
         self.index = index
         self.rates = rates
         self.alarm = Alarm(env, self._turn)
+        self.queue: list[Any] = env._queue
+        self.eid = env._eid
         self.due = -1  # when the batch changes next; -1 while idle
         self.at_fs = 0  # when the iterations under way began
         self.count = 0  # iterations under way, all alike; 0: one with prompts, or none
@@ -42,7 +47,7 @@ class Engine(Batch):
         self.iterations = 0
         self.turning = False
         self.down = False
-        self.watch: Any = None  # who is told before and after the state changes
+        self.watch: Watch | None = None  # who is told before and after the state changes
 
     # -- from outside ------------------------------------------------------------------------
 
@@ -73,7 +78,7 @@ class Engine(Batch):
             sequence.state = GONE
             self.waiting_count -= 1
             if self.watch is not None:
-                self.watch.queued(self.env._now)
+                self.watch.queued(self.env.ns)
             self.poke()
         elif sequence.state != GONE:
             self.aborts.append(sequence)
@@ -151,8 +156,8 @@ class Engine(Batch):
 
     def _ring(self, at_ns: int) -> None:
         self.due = at_ns
-        env = self.env  # Clock.ring, written out: this is called at every change of a batch
-        heappush(env._queue, (at_ns, LAST, next(env._eid), self.alarm))  # type: ignore[misc]
+        # Clock.ring, written out: this is called at every change of a batch
+        heappush(self.queue, (at_ns, LAST, next(self.eid), self.alarm))
 
     def _cut(self, now: int) -> None:
         """End the iterations under way at the first boundary that is not before *now*."""
@@ -321,5 +326,4 @@ class Engine(Batch):
         span = count * base + slope * (count * context + batch * (count * (count - 1) // 2))
         self.jump_fs = span
         self.due = due = -(-(self.at_fs + span) // FS_PER_NS)
-        env = self.env
-        heappush(env._queue, (due, LAST, next(env._eid), self.alarm))  # type: ignore[misc]
+        heappush(self.queue, (due, LAST, next(self.eid), self.alarm))

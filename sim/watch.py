@@ -1,6 +1,5 @@
 """What is noted of one engine's past: the integrals of its series, and what telemetry may ask."""
 
-from collections import deque
 from typing import Any
 
 from sim.channel import Channel
@@ -29,17 +28,17 @@ class Watch:
         self._queue = any(channel.name == "queue" for channel in channels)
         self._keep_ns = keep_ns
         self._pages = engine.pages
-        self.trail: deque[tuple[Any, ...]] = deque()
+        self.trail: list[tuple[Any, ...]] = []
         if channels:
             self.trail.append(self._state(0))
 
     def before(self, now: int) -> None:
         """The state is about to change at *now*."""
-        pages, note = self._pages, self._series.note
+        pages = self._pages
         if pages is None:
-            note(now, self.engine.kv.used_bytes)
+            self._series.note(now, self.engine.kv.used_bytes)
         else:
-            note(now, (pages.blocks - pages.free) * pages.bytes_per_block)
+            self._series.note(now, (pages.blocks - pages.free) * pages.bytes_per_block)
 
     def after(self, now: int) -> None:
         """The state has changed at *now*."""
@@ -79,9 +78,11 @@ class Watch:
         if trail[-1][0] == now:
             trail.pop()
         trail.append(self._state(now))
-        old = now - self._keep_ns
-        while len(trail) > 1 and trail[1][0] <= old:
-            trail.popleft()
+        old, gone, last = now - self._keep_ns, 0, len(trail) - 1
+        while gone < last and trail[gone + 1][0] <= old:
+            gone += 1
+        if gone:
+            del trail[:gone]
         index = self.engine.index
         for channel in self._channels:
             channel.changed[index] = None
@@ -111,17 +112,17 @@ class Watch:
 
     def at(self, when: int) -> tuple[Any, ...]:
         """Return the state that held at *when*, the oldest that is known where it is older."""
-        state: tuple[Any, ...]
-        for state in reversed(self.trail):
-            if state[0] <= when:
-                break
-        return state
+        trail = self.trail
+        at = len(trail) - 1
+        while at and trail[at][0] > when:
+            at -= 1
+        return trail[at]
 
     def mean_queue(self, when: int, window_ns: int) -> tuple[float, float]:
         """Return the time-means of waiting and running over the *window_ns* before *when*."""
         start, end = when - window_ns, when
         waiting = running = 0.0
-        for state in reversed(self.trail):
+        for state in self.trail[::-1]:
             if state[0] >= end:
                 continue
             begin = max(state[0], start)

@@ -298,13 +298,15 @@ class World(Ends):
             return
         replica.leaked_bytes += size
         now = self.env.ns
-        engine.watch.amid(now)
+        watch = engine.watch
+        assert watch is not None
+        watch.amid(now)
         if isinstance(engine.kv, ContiguousKv):
             room = engine.kv.leak(max(0.0, replica.leaked_bytes - replica.kind.slack_bytes))
         else:
             assert engine.segments is not None
             room = engine.segments.leak(replica.leaked_bytes, now)
-        engine.watch.resume(now)
+        watch.resume(now)
         self.telemetry.note(replica.index, "memory")
         if room or size <= 0:
             return

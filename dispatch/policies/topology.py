@@ -1,7 +1,7 @@
 """Topology-aware placement: what fits, then the largest block, the fastest ring, the idlest bus."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from dispatch.registry import register
 from dispatch.request import Request
 
 SMALL = 48  # up to this many devices a plain loop beats numpy's call overhead
-_PLACED = Reason.placed  # a member costs more than a global to look up
+_PLACED: Final = Reason.placed  # a member costs more than a global to look up
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,21 +105,7 @@ class Topology(BasePolicy):
         least = most * self._keep
         if least < need:
             least = need
-        links: list[float] = graph.link.tolist()
-        pick, pick_link, pick_room = -1, 0.0, 0.0
-        for device, room in enumerate(rooms):
-            if room >= least:
-                link = links[device]
-                if pick < 0 or link < pick_link or (link == pick_link and room > pick_room):
-                    pick, pick_link, pick_room = device, link, room
-        order = sorted(range(len(rooms)), key=rooms.__getitem__, reverse=True)[:BEST]
-        if order[0] != pick:
-            if pick in order:
-                order.remove(pick)
-            order.insert(0, pick)
-            del order[BEST:]
-        if rooms[order[-1]] < 0.0:
-            order = [device for device in order if rooms[device] >= 0.0]
+        order = _order(rooms, graph.link.tolist(), least)
         return self._chosen(order, [rooms[device] for device in order], eligible, need)
 
     def _unfit(
@@ -253,6 +239,25 @@ class Topology(BasePolicy):
         if self._room_at[int(rooms.argmax())] == NOWHERE:
             return self._none(Reason.no_device, eligible.count)
         return self._none(Reason.held, eligible.count)
+
+
+def _order(rooms: list[float], links: list[float], least: float) -> list[int]:
+    """Return the best by links of those with *least* room, and the four roomiest others."""
+    pick, pick_link, pick_room = -1, 0.0, 0.0
+    for device, room in enumerate(rooms):
+        if room >= least:
+            link = links[device]
+            if pick < 0 or link < pick_link or (link == pick_link and room > pick_room):
+                pick, pick_link, pick_room = device, link, room
+    order = sorted(range(len(rooms)), key=rooms.__getitem__, reverse=True)[:BEST]
+    if order[0] != pick:
+        if pick in order:
+            order.remove(pick)
+        order.insert(0, pick)
+        del order[BEST:]
+    if rooms[order[-1]] < 0.0:
+        order = [device for device in order if rooms[device] >= 0.0]
+    return order
 
 
 def _largest(rooms: Floats, at: Cells, pick: int) -> tuple[list[int], list[float]]:
