@@ -7,12 +7,14 @@ Times are microseconds. The file is capped, and says in its own metadata what it
 import gzip
 import heapq
 import json
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from dispatch.outcomes import Outcome, RootCause
-from reports.tables import Requests, Run, read_columns
+from reports.tables import Requests, Run, read_columns, read_run
 
 MAX_REQUESTS: Final = 12_000  # per arm; four slices at most each
 MAX_COUNTERS: Final = 24_000  # per arm
@@ -23,7 +25,16 @@ _COUNTERS: Final = {
     "fragmentation": "fragmentation",
 }
 
+FILE: Final = "timeline.json.gz"
+
 Event = dict[str, Any]
+
+
+def write(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write timeline.json.gz into a run folder that gets no report, the warm-up included."""
+    scenario = {**(manifest.get("scenario") or {}), "warmup_s": 0.0}
+    run = read_run(folder, {**manifest, "scenario": scenario})
+    (folder / FILE).write_bytes(render(run))
 
 
 def render(run: Run) -> bytes:

@@ -10,12 +10,13 @@ from typing import Any
 from pydantic import ValidationError
 
 import reports.evidence
+import reports.timeline
 import traces
 from dispatch.errors import InputError
 from scenarios import folder, manifest, problems
 from scenarios.compare import Difference, differences
 from scenarios.extras import KINDS, extras
-from scenarios.run import run
+from scenarios.run import Finish, run
 from scenarios.schema import Scenario
 from scenarios.store import Store
 
@@ -75,7 +76,7 @@ def verify(
     scenario = _with_trace(place, scenario, stated, trace)
     with tempfile.TemporaryDirectory(prefix="zerolayer-verify-") as scratch:
         again = Path(scratch) / "run"
-        finish = reports.evidence.write if (place / "summary.json").is_file() else None
+        finish = _finish(place)
         extra = _extras(scenario, stated, jobs, quiet, Path(scratch))
         if "stopping" in stated:  # why there are so many replicates: said again, not found again
             extra["stopping"] = stated["stopping"]
@@ -92,6 +93,13 @@ def verify(
         other = _other_bytes(stated, fresh)
         figures = _figures(place, again, stated, fresh)
     return Verification(damaged, other, figures, notes, True)
+
+
+def _finish(place: Path) -> Finish | None:
+    """Return what wrote the files beside the tables of *place*."""
+    if (place / "summary.json").is_file():
+        return reports.evidence.write
+    return reports.timeline.write if (place / reports.timeline.FILE).is_file() else None
 
 
 def _is_run(place: Path) -> bool:

@@ -32,16 +32,19 @@ def run(
     quiet: QuietOption = False,
     json: JsonOption = False,
 ) -> int:
-    """Replay every arm and write the journal's tables and a manifest, without a report.
+    """Replay every arm and write the journal's tables, a timeline for Perfetto and a manifest.
 
-    Without -o nothing is kept: only the outcome counts are printed.
+    There is no report: see evidence. Without -o nothing is kept: only the outcome counts are
+    printed.
     """
+    from reports import timeline
     from scenarios.load import load
     from scenarios.run import run as run_scenario
     from zerolayer.output import print_json, print_table
 
     whole = load(scenario, overrides(set, replicates))
-    done = run_scenario(whole, output, jobs=jobs, force=force, quiet=quiet)
+    finish = timeline.write if output else None
+    done = run_scenario(whole, output, jobs=jobs, force=force, quiet=quiet, finish=finish)
     arms: Mapping[str, Any] = done.manifest["arms"]
     if json:
         print_json({"folder": str(output) if output else None, "arms": arms})
