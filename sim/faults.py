@@ -74,6 +74,12 @@ def _begins(fault: FaultConfig, number: int, seed: int) -> Iterator[float]:
         yield at_s
 
 
+def surges(trace: Trace, faults: tuple[FaultConfig, ...], seed: int) -> list[Strike]:
+    """Return the surges that begin before the last arrival of *trace*."""
+    end_s = max(float(trace.arrival_s[-1]), 1e-9) if len(trace) else 0.0
+    return list(strikes(faults, seed, end_s, ("arrival_surge",)))
+
+
 def with_surges(trace: Trace, faults: tuple[FaultConfig, ...], seed: int) -> Trace:
     """Return *trace* with the further arrivals of every surge: more requests, no faster ones.
 
@@ -82,7 +88,7 @@ def with_surges(trace: Trace, faults: tuple[FaultConfig, ...], seed: int) -> Tra
     """
     end_s = float(trace.arrival_s[-1])
     rows, times = [np.arange(len(trace))], [trace.arrival_s]
-    for strike in strikes(faults, seed, max(end_s, 1e-9), ("arrival_surge",)):
+    for strike in surges(trace, faults, seed):
         start_s = strike.start_ns / 1e9
         stop_s = min(strike.end_ns / 1e9, end_s)
         first, last = np.searchsorted(trace.arrival_s, [start_s, stop_s])

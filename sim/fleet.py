@@ -110,6 +110,14 @@ def build_kinds(setup: Setup) -> list[Kind]:
             problems += [Problem(f"pool {pool.name}", str(p)) for p in error.problems]
     if setup.transfer.enabled:
         problems += _roles(setup)
+    else:
+        problems += [
+            Problem(
+                f"pool {pool.name}", f"has role {pool.role!r}, and nothing moves KV to the others",
+                "set transfer.enabled = true, or leave the role out",
+            )
+            for pool in setup.fleet.pools if pool.role != "both"
+        ]  # fmt: skip
     if not any(pool.count for pool in setup.fleet.pools):
         problems.append(Problem("fleet.pools", "no pool has a replica", "give one a count >= 1"))
     if problems:

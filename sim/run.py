@@ -13,7 +13,7 @@ from sim.decision import decision_time
 from sim.doors import DirectDoor, Door, LegacyDoor
 from sim.engine import Engine
 from sim.facts import RunFacts
-from sim.faults import Faults, with_surges
+from sim.faults import Faults, surges, with_surges
 from sim.feed import Parts
 from sim.memory import ContiguousKv
 from sim.series import Memory, Series
@@ -39,15 +39,18 @@ def replay(
     since its last call. Raises InputError where the set-up cannot serve at all. Time is quantised
     to 1 ns.
     """
-    surges = [f"faults[{i}]" for i, f in enumerate(setup.faults) if f.kind == "arrival_surge"]
-    if surges and not isinstance(trace, Trace):
+    surging = [f"faults[{i}]" for i, f in enumerate(setup.faults) if f.kind == "arrival_surge"]
+    if surging and not isinstance(trace, Trace):
         raise InputError.at(
-            surges[0], "arrival_surge copies requests of a whole window; the trace is in parts",
+            surging[0], "arrival_surge copies requests of a whole window; the trace is in parts",
             "give the trace whole, or leave the surge out: every other fault works",
         )  # fmt: skip
+    surged = 0
     if isinstance(trace, Trace) and len(trace):
+        surged = len(surges(trace, setup.faults, seed))
         trace = with_surges(trace, setup.faults, seed)
     run = _Run(trace, setup, seed, journal, progress)
+    run.surged = surged
     run.go()
     return run.facts()
 
@@ -88,6 +91,8 @@ class _Run:
         if not parts.pull():
             raise InputError.at("trace", "has no requests", "give at least one row")
         self.notes: list[str] = []
+        self.surged = 0
+        """Surges that are in the trace already."""
         world = self.world = World(parts, setup, seed, journal, progress)
         self.telemetry = Telemetry(world, setup.telemetry)
         self.series = [
@@ -157,7 +162,7 @@ class _Run:
             engine.check_memory()
         world.dispatcher.check_books()
         if self.faults is not None:
-            self.notes.append(f"{self.faults.count} faults struck")
+            self.notes.append(f"{self.surged + self.faults.count} faults struck")
 
     def facts(self) -> RunFacts:
         """Return the counts and conditions of the run."""

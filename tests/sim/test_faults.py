@@ -251,3 +251,10 @@ def test_stale_samples_are_ignored_where_the_scenario_says_so():
     at = decisions["time_s"]
     assert decisions["seen_ring_s"][(at > 22) & (at < 40)].isna().all()
     assert decisions["seen_ring_s"][(at < 20) | (at > 41)].notna().all()
+
+
+def test_surges_count_among_the_faults_that_struck():
+    surge = FaultConfig(kind="arrival_surge", at_s=1.0, duration_s=2.0, factor=3.0)
+    slow = FaultConfig(kind="ecc_slow", at_s=2.0, duration_s=1.0)
+    facts, _, _, _ = run(trace(np.arange(50) * 0.1), arm(count=1, faults=(surge, slow)))
+    assert "2 faults struck" in facts.notes

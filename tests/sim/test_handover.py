@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from arms import arm, run, trace
 
 from dispatch.config import PolicyConfig, WaitConfig
+from dispatch.errors import InputError
 from dispatch.outcomes import Outcome
 from sim.config import FaultConfig, PoolConfig, TransferConfig
 
@@ -87,3 +88,10 @@ def test_a_client_that_leaves_during_the_copy_frees_both_replicas():
     assert (rows["outcome"] == Outcome.cancelled).any()
     for device in (0, 1):
         assert used(devices, device)[1][-1] == 0
+
+
+def test_roles_without_a_transfer_are_refused():
+    pools = [PoolConfig(name="p", gpu="A100-80G", count=1, role="prefill"),
+             PoolConfig(name="d", gpu="A100-80G", count=1, role="decode")]  # fmt: skip
+    with pytest.raises(InputError, match="has role 'prefill'"):
+        run(trace([0.0]), arm(pools=pools))
