@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from dispatch.errors import InputError
-from scenarios.cluster import Cluster, check_address, executor
+from scenarios.batches import Cluster, _Sent
+from scenarios.cluster import check_address, executor
 from scenarios.load import load
+from scenarios.pool import Completed
 from scenarios.store import Store
 from scenarios.sweep import Outcome, Sweep, cells_of
 from tests.scenarios.hosts import hosts
@@ -61,18 +63,90 @@ def test_a_host_that_is_cut_off_midway_changes_no_figure(
     assert json.dumps(found, sort_keys=True) == json.dumps(expected, sort_keys=True)
 
 
-class _LostWhileFetched:
-    """A future whose worker dies between the word that it is finished and the fetch."""
+class _Landed:
+    """A future that landed with *status*, whose fetch raises *error*."""
 
-    status = "finished"
+    key = "key"
+
+    def __init__(self, status: str, error: Exception) -> None:
+        self.status = status
+        self.error = error
 
     def result(self) -> object:
-        raise FutureCancelledError("cell", reason="unknown")
+        raise self.error
+
+    def exception(self) -> Exception:
+        return self.error
+
+
+class _Order:
+    def __init__(self, trace: str) -> None:
+        self.trace = trace
+
+
+class _Running:
+    status = "running"
+
+
+def sent(*traces: str, threads: int = 1) -> _Sent:
+    """Cells on *traces*, after one that told that a cell takes a tenth of a second."""
+    cells = _Sent([_Order(trace) for trace in traces], threads=threads)
+    cells.cell_s = 0.1
+    assert cells.open()
+    return cells
+
+
+def land(cells: _Sent, batch: tuple[int, ...], future: _Landed, tmp_path: Path) -> list[Completed]:
+    cluster = Cluster(client=_Running(), folder=tmp_path, scattered={}, own=1)
+    return list(cluster._land(cells, batch, future))
+
+
+def killed(task: str = "key") -> _Landed:
+    return _Landed("error", distributed.scheduler.KilledWorker(task, None, 0))
+
+
+def test_short_cells_of_one_trace_travel_together() -> None:
+    cells = sent(*"aaab" * 4)
+    assert cells.take() == (0, 1, 2)
+    assert cells.take() == (3,)
+
+
+def test_no_batch_takes_what_the_other_workers_would_wait_for() -> None:
+    assert len(sent(*"a" * 16, threads=2).take()) == 4
+
+
+def test_a_batch_takes_about_a_second_by_the_cells_before_it() -> None:
+    assert len(sent(*"a" * 99).take()) == 10
+
+
+def test_the_cells_of_a_batch_whose_worker_died_run_alone(tmp_path: Path) -> None:
+    cells = sent(*"a" * 16, threads=2)
+    batch = cells.take()
+    assert land(cells, batch, killed(), tmp_path) == []
+    assert [cells.take() for _ in range(5)] == [(0,), (1,), (2,), (3,), (4, 5, 6)]
+
+
+def test_a_cell_alone_is_given_up_after_five_deaths_of_its_own(tmp_path: Path) -> None:
+    cells = sent("a")
+    for _ in range(4):
+        assert land(cells, cells.take(), killed(), tmp_path) == []
+    (done,) = land(cells, cells.take(), killed(), tmp_path)
+    assert done.failure is not None
+    assert "every worker died" in done.failure.text
+
+
+def test_a_trace_that_dies_with_its_worker_is_charged_to_no_cell(tmp_path: Path) -> None:
+    cells = sent("a")
+    assert land(cells, cells.take(), killed("trace"), tmp_path) == []
+    assert cells.deaths == [0]
 
 
 def test_a_result_that_dies_with_its_worker_before_the_fetch_is_sent_again(tmp_path: Path) -> None:
-    cluster = Cluster(client=None, folder=tmp_path, scattered={})
-    assert cluster._completed(4, _LostWhileFetched(), distributed) is None
+    cells = sent(*"a" * 16, threads=2)
+    batch = cells.take()
+    lost = _Landed("finished", FutureCancelledError("cell", reason="unknown"))
+    assert land(cells, batch, lost, tmp_path) == []
+    assert cells.take() == batch
 
 
 @pytest.mark.slow
