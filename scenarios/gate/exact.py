@@ -26,6 +26,11 @@ from scenarios.schema import Scenario
 SCHEMA = 1
 TOLERANCE = 1e-9
 Case = dict[str, Any]
+COUNTERS = "counters"
+"""The case of tier 1 in the same file."""
+ACCEPT = "zerolayer gate --accept"
+_FIELDS = {"metrics", "digest", "placements", "requests"}
+_COUNTED = {"candidates", "blocks", "policy", "python"}
 
 
 class Keep:
@@ -113,22 +118,28 @@ def unpack(text: str) -> NDArray[np.int16]:
     return np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype="<i2")
 
 
-def read_baseline(path: Path) -> dict[str, Case]:
-    """Return the checked-in cases; a foreign file is refused by name."""
+def read_baseline(path: Path, command: str = ACCEPT) -> dict[str, Case]:
+    """Return the checked-in cases; a foreign file is refused by name.
+
+    *command* is the one that would write the file anew, for the way out.
+    """
     if not path.exists():
-        raise InputError.at(
-            str(path), "no checked-in baseline", "run `zerolayer gate --accept` and commit it"
-        )
+        raise InputError.at(str(path), "no checked-in baseline", f"run `{command}` and commit it")
     try:
         data = json.loads(path.read_text())
         if data["schema"] != SCHEMA:
             raise InputError.at(
-                str(path), f"schema {data['schema']}, this gate reads {SCHEMA}", "--accept anew"
+                str(path), f"schema {data['schema']}, this gate reads {SCHEMA}", f"run `{command}`"
             )
         cases: dict[str, Case] = data["cases"]
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        for name, case in cases.items():
+            if lacking := (_COUNTED if name == COUNTERS else _FIELDS) - case.keys():
+                raise KeyError(f"{name} lacks {', '.join(sorted(lacking))}")
+            if name != COUNTERS:
+                unpack(case["placements"])
+    except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
         raise InputError.at(
-            str(path), f"is no gate baseline ({error})", "run `zerolayer gate --accept`"
+            str(path), f"is no gate baseline ({error})", f"run `{command}`"
         ) from None
     return cases
 
@@ -142,14 +153,16 @@ def write_baseline(path: Path, cases: Mapping[str, Case]) -> None:
     part.replace(path)
 
 
-def compare(base: Mapping[str, Case], head: Mapping[str, Case]) -> list[Check]:
+def compare(
+    base: Mapping[str, Case], head: Mapping[str, Case], command: str = ACCEPT
+) -> list[Check]:
     """Return one exact check a case, its detail in words."""
     checks = []
     for name in sorted(base.keys() | head.keys()):
         if name not in head:
             told = "is in the baseline and was not run"
         elif name not in base:
-            told = "has no baseline; run --accept"
+            told = f"has no baseline; run `{command}`"
         else:
             told = difference(base[name], head[name])
         verdict = Verdict.regression if told else Verdict.passed

@@ -1,7 +1,9 @@
 """The gate as a whole: which tiers run, on which trees, and what they say together."""
 
+import contextlib
 import os
 import platform
+import shlex
 import statistics
 import sys
 import time
@@ -13,6 +15,7 @@ from typing import Any
 from dispatch.errors import InputError
 from reports.gate.verdict import Check, GateResult, Verdict, control, judge
 from scenarios.gate import exact, trees
+from scenarios.gate.exact import COUNTERS
 from scenarios.gate.pairs import (
     CONTROL_PAIRS,
     PAIRS,
@@ -54,13 +57,14 @@ def run(options: Options, say: Say = lambda text: None) -> GateResult:
     result = GateResult(manifest=manifest(options, head))
     trees.lend_policies(head)
     if {0, 1} & set(options.tiers):
-        baseline = exact.read_baseline(baseline_path(options, head))
+        command = accept_command(options)
+        baseline = exact.read_baseline(baseline_path(options, head), command)
         if 0 in options.tiers:
             wanted = {k: v for k, v in baseline.items() if k != COUNTERS}
-            result.checks += exact.compare(wanted, simulate(options, say))
+            result.checks += exact.compare(wanted, simulate(options, say), command)
         if 1 in options.tiers:
             found = measure_counters(options, head)
-            result.checks += compare_counters(baseline.get(COUNTERS, {}), found)
+            result.checks += compare_counters(baseline.get(COUNTERS, {}), found, command)
     if 2 in options.tiers:
         if options.path == "gpu":
             from live.gpus import gpus
@@ -80,7 +84,9 @@ def accept(options: Options, say: Say = lambda text: None) -> tuple[Path, list[C
     head = trees.head_tree(options.repo, allow_dirty=True)
     trees.lend_policies(head)
     path = baseline_path(options, head)
-    before = exact.read_baseline(path) if path.exists() else {}
+    before: dict[str, exact.Case] = {}
+    with contextlib.suppress(InputError):  # absent or damaged: all is recorded for the first time
+        before = exact.read_baseline(path)
     cases = simulate(options, say)
     known = {k: v for k, v in before.items() if k != COUNTERS}
     moved = [
@@ -117,6 +123,17 @@ def side(options: Options, folder: Path, inject: str = "none") -> Side:
     return Side(folder, options.policy, options.params, inject, options.path)
 
 
+def accept_command(options: Options) -> str:
+    """Return the command that rewrites the baseline of this very gate."""
+    usual = Options()
+    words = [
+        f"--{key} {shlex.quote(','.join(v) if isinstance(v, tuple) else str(v))}"
+        for key in ("repo", "policy", "scenarios", "limit", "baseline")
+        if (v := getattr(options, key)) != getattr(usual, key)
+    ]
+    return " ".join([exact.ACCEPT, *words])
+
+
 def baseline_path(options: Options, head: trees.Tree) -> Path:
     """Return where the checked-in baseline lies."""
     return options.baseline or head.folder / BASELINE
@@ -139,9 +156,6 @@ def simulate(options: Options, say: Say) -> dict[str, exact.Case]:
     return found
 
 
-COUNTERS = "counters"
-
-
 def measure_counters(options: Options, head: trees.Tree) -> exact.Case:
     """Count candidates and memory blocks per decision in a fresh process."""
     with Worker(side(options, head.folder), "head") as worker:
@@ -150,13 +164,15 @@ def measure_counters(options: Options, head: trees.Tree) -> exact.Case:
     return {**found, "python": platform.python_version_tuple()[:2], "policy": options.policy}
 
 
-def compare_counters(base: exact.Case, head: exact.Case) -> list[Check]:
+def compare_counters(
+    base: exact.Case, head: exact.Case, command: str = exact.ACCEPT
+) -> list[Check]:
     """Compare work per decision: candidates exactly, allocations to 1 % on the same Python."""
     if not base:
-        detail = "no counters in the baseline; run --accept"
+        detail = f"no counters in the baseline; run `{command}`"
         return [Check(1, "work per decision", Verdict.regression, detail)]
     if base["policy"] != head["policy"]:
-        detail = f"the baseline counts {base['policy']}, not {head['policy']}; run --accept"
+        detail = f"the baseline counts {base['policy']}, not {head['policy']}; run `{command}`"
         return [Check(1, "work per decision", Verdict.regression, detail)]
     checks = [_count("candidates per decision", base, head, "candidates", 0.0)]
     if list(base["python"]) == list(head["python"]):

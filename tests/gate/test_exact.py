@@ -67,7 +67,21 @@ def test_a_baseline_reads_back_as_it_was_written(tmp_path: Path) -> None:
     assert exact.read_baseline(file) == {"s/a": case([3, 1])}
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", "\0", json.dumps({"schema": 99, "cases": {}})])
+def damaged(**changes: object) -> str:
+    return json.dumps({"schema": 1, "cases": {"s/a": {**case([1]), **changes}}})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "{}", "[1]", "\0",
+        json.dumps({"schema": 99, "cases": {}}),
+        json.dumps({"schema": 1, "cases": []}),
+        json.dumps({"schema": 1, "cases": {"s/a": {}}}),
+        json.dumps({"schema": 1, "cases": {"counters": {}}}),
+        damaged(placements="no base64"), damaged(placements="AAAA"),
+    ],
+)  # fmt: skip
 def test_a_foreign_baseline_is_refused_with_the_way_out(tmp_path: Path, text: str) -> None:
     file = tmp_path / "gate.json"
     file.write_text(text)

@@ -1,5 +1,6 @@
 """Tier 0 on a repository that is not this one: its own policy is simulated, installed or not."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,25 @@ def test_a_foreign_policy_that_picks_otherwise_is_a_regression(repo: Path) -> No
     result = run(options)
     assert result.verdict is Verdict.regression
     assert "placements differ" in " ".join(check.detail for check in result.checks)
+
+
+def test_without_a_baseline_the_advice_is_the_command_that_writes_the_one_asked_for(
+    repo: Path,
+) -> None:
+    declare(repo, "picks_advice", "round_robin:RoundRobin")
+    options = Options(repo, policy="mine", tiers=(0,), scenarios=("h100-2024",), limit=80)
+    words = f"gate --accept --repo {repo} --policy mine --scenarios h100-2024 --limit 80"
+    with pytest.raises(InputError, match=words):
+        run(options)
+
+
+def test_a_damaged_baseline_is_accepted_anew(repo: Path) -> None:
+    declare(repo, "picks_damaged", "round_robin:RoundRobin")
+    options = Options(repo, policy="mine", tiers=(0,), scenarios=("migration-2023q3",), limit=80)
+    (repo / ".zerolayer").mkdir()
+    (repo / ".zerolayer" / "gate.json").write_text("{")
+    accept(options)
+    assert run(replace(options, allow_dirty=True)).verdict is Verdict.passed
 
 
 def test_a_project_file_that_cannot_be_read_is_named(repo: Path) -> None:
