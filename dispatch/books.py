@@ -7,7 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from dispatch.fleet import Cells, DeviceInfo, Eligible, Fleet, Floats, Ints, cells
+from dispatch.device import DeviceInfo
+from dispatch.fleet import Cells, Eligible, Fleet, Floats, Ints, cells
 from dispatch.ranks import Ranks
 from dispatch.request import Request
 

@@ -2,89 +2,29 @@
 
 import math
 from collections.abc import Iterable, MutableSequence, Sequence
-from dataclasses import dataclass, fields
-from typing import Literal, TypeVar, cast
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dispatch.device import DeviceInfo, Size
 from dispatch.errors import InputError, Problem
 from dispatch.request import Request
+
+__all__ = [
+    "Bools", "Cells", "DeviceInfo", "Eligible", "Fleet", "Floats", "Ints", "Size", "cells",
+]  # fmt: skip
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Cells = MutableSequence[float]
-Size = tuple[float, int, int, float]
-"""KV bytes a token, share of max_tokens that is reserved, spare tokens, workspace bytes."""
 _T = TypeVar("_T", bound=np.generic)
 
 
 def cells(column: Floats | Ints | Bools) -> Cells:
     """Return the same memory for access one by one, at half the cost of indexing the array."""
     return cast(Cells, memoryview(column.data))
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceInfo:
-    """One replica: one or more GPUs that hold one copy of a model; the unit of placement.
-
-    Bytes are those of the whole replica; of unlike GPUs a replica can use ``gpus`` times the least.
-    ``reserve_output`` says that KV is contiguous and reserves prompt + max_tokens; paged KV needs
-    prompt + one block. ``workspace_bytes`` is the peak workspace that each request in flight adds
-    (0 where the engine allocates it once). An empty ``model`` serves any. Weight 0: no traffic.
-    A ``prefill`` replica is charged no output, and is done with a request at its first token.
-    """
-
-    name: str
-    pool: str
-    gpu: str
-    gpus: int = 1
-    model: str = ""
-    weight: float = 1.0
-    group: str = "default"
-    total_bytes: float = 0.0
-    kv_bytes_per_token: float = 0.0
-    workspace_bytes: float = 0.0
-    reserve_output: bool = False
-    block_tokens: int = 16
-    capacity_tokens: float = 0.0
-    speed_tokens_per_s: float = 1.0
-    role: Literal["both", "prefill", "decode"] = "both"
-
-    @property
-    def capacity_bytes(self) -> float:
-        """The most that the KV memory of this replica can ever hold; infinite where not given."""
-        held = self.capacity_tokens * self.kv_bytes_per_token or self.total_bytes
-        return held or math.inf
-
-    @property
-    def size(self) -> Size:
-        """What a request needs here, as factors."""
-        if self.role == "prefill":
-            return self.kv_bytes_per_token, 0, 0, self.workspace_bytes
-        share, spare = (1, 0) if self.reserve_output else (0, self.block_tokens)
-        return self.kv_bytes_per_token, share, spare, self.workspace_bytes
-
-    def need_bytes(self, request: Request) -> float:
-        """Return what *request* needs here before its first token."""
-        per_token, output_share, spare_tokens, workspace = self.size
-        later = request.max_tokens * output_share + spare_tokens
-        return (request.prompt_tokens + later) * per_token + workspace
-
-    def problems(self) -> list[Problem]:
-        """Return what is wrong with this device, nothing when all is well."""
-        found = []
-        for name in _NUMBERS:
-            value = getattr(self, name)
-            if not 0 <= value < math.inf:
-                found.append(Problem(f"device {self.name}", f"{name} is {value}", "give it >= 0"))
-        if self.gpus < 1:
-            found.append(Problem(f"device {self.name}", "no GPU", "give gpus >= 1"))
-        return found
-
-
-_NUMBERS = tuple(f.name for f in fields(DeviceInfo) if f.type in (int, float))
 
 
 class Eligible:
@@ -147,6 +87,7 @@ class Fleet:
     count: int
     up: Bools  # present and healthy
     usable: Bools  # up, of a weight above zero, and not ejected
+    all_usable: bool
     ejected: Bools  # out for its failures, for a while
     weight: Floats
     speed: Floats
@@ -173,6 +114,7 @@ class Fleet:
         self._allocate(len(devices))
         for i in range(len(devices)):
             self._describe(i)
+        self.all_usable = bool(self.usable.all())
 
     def _check(self, devices: Iterable[DeviceInfo]) -> None:
         names = {d.name for i, d in enumerate(self.devices) if self._present[i]}
@@ -283,6 +225,7 @@ class Fleet:
         """Forget what was derived from health and weights."""
         weighted = self.up[device] and self.weight[device] > 0
         self.usable[device] = weighted and not self.ejected[device]
+        self.all_usable = bool(self.usable.all())
         self._classes.clear()
 
     def present(self, device: int) -> bool:

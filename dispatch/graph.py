@@ -11,7 +11,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dispatch.fleet import DeviceInfo, Floats, Ints
+from dispatch.device import DeviceInfo
+from dispatch.fleet import Floats, Ints
 from dispatch.observed import Observed
 from dispatch.signals import SIGNALS, Pair, Staleness
 
@@ -220,6 +221,7 @@ class TopologyGraph(Observed):
             np.copyto(theirs, mine)
         np.copyto(other.generation, self.generation)
         np.logical_and(self.up, self.weight > 0, out=other.usable)
+        other.all_usable = bool(other.usable.all())
         np.copyto(other.link, self.link)
         other._rebase_many(np.arange(self.count))
         other.source = self.source

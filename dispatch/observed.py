@@ -7,8 +7,9 @@ from typing import Final
 import numpy as np
 
 from dispatch.books import UNKNOWN, Books
+from dispatch.device import DeviceInfo
 from dispatch.errors import InputError, Problem
-from dispatch.fleet import Cells, DeviceInfo, Floats, Ints, cells
+from dispatch.fleet import Cells, Floats, Ints, cells
 from dispatch.signals import SIGNALS, Pair, Signal, Staleness, Status
 
 UNKNOWN_LINK: Final = math.inf
@@ -148,13 +149,14 @@ class Observed(Books):
         paged, confirmed, free_blocks = self._paged, self._confirmed, self._kv.cells[1]
         sizes, works, blocks = self._block_sizes, self._works, self._memory.cells[1]
         base, reserved, room, usable = self._base, self._reserved, self._room, self._usable
+        whole = self.all_usable
         for device, _, free, source_s in samples:
             if not paged[device]:
                 continue
             if confirmed[device]:
                 self._retire(device, source_s)
             free = free_blocks[device]  # unknown while the signal is not believed
-            if free != free or not usable[device]:
+            if free != free or not (whole or usable[device]):
                 self._rebase(device)
                 continue
             free *= sizes[device]

@@ -191,10 +191,14 @@ class Telemetry:
 
     def _kv(self, channel: Channel, when: int) -> None:
         watches, blocks, changed = self.watches, self._blocks, channel.changed
-        arrived = self._arrived(channel, when)
-        now_s = when / S
+        found: dict[int, int] | None = None  # tick times by device, where some do not arrive
+        if channel.loss or self.outages:
+            found = dict(self._arrived(channel, when))
+        at, now_s = when, when / S
         rows: list[tuple[int, float, float, float]] = []
-        for device, at in arrived:
+        for device in list(changed if found is None else found):
+            if found is not None:
+                at = found[device]
             watch = watches[device]
             state = watch.trail[-1]
             if state[0] > at:
@@ -246,6 +250,9 @@ class Telemetry:
         links = self.world.links
         for device in links.lively(when, channel.window_ns + 2 * channel.interval_ns):
             channel.changed[device] = None
+        if not channel.changed:
+            self._confirm(channel, when)
+            return
         arrived = self._arrived(channel, when)
         for device, at in arrived:
             replica = self.world.replicas[device]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
-from dispatch.fleet import DeviceInfo
+from dispatch.device import DeviceInfo
 from dispatch.graph import TopologyGraph
 from dispatch.legacy.router import LegacyRouter
 from dispatch.policies.static_weights import StaticWeights, StaticWeightsParams

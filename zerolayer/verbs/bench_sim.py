@@ -89,7 +89,8 @@ def _print_json(runs: "list[Timed]", peers: "list[Peer]") -> None:
     from zerolayer import decisions
 
     rows = [{**asdict(r), "requests_per_s": r.per_s, "holds": r.holds} for r in runs]
-    body = {"rows": rows, "peers": [asdict(p) for p in peers], "machine": decisions.machine()}
+    body = {"rows": rows, "peers": [asdict(p) for p in peers], "machine": decisions.machine(),
+            "sources": _sources()}  # fmt: skip
     print(dumps(body, indent=2))
 
 
@@ -124,6 +125,13 @@ def _print(runs: "list[Timed]", peers: "list[Peer]") -> None:
         else:
             console.print(f"{p.name}: {p.note}", highlight=False)
     console.print(
-        f"Trace of the hour: {runs[0].trace}. req/s by processor time; MiB is the peak so far.",
-        highlight=False,
-    )
+        f"Trace of the hour: {runs[0].trace}. req/s by processor time; MiB is the peak so far. "
+        f"Sources {_sources()}.", highlight=False,
+    )  # fmt: skip
+
+
+def _sources() -> str:
+    """Say whether the simulator that ran is compiled (:mod:`zerolayer.compiled`)."""
+    from sim import engine
+
+    return "as they are" if str(engine.__file__).endswith(".py") else "compiled"

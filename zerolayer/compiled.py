@@ -1,11 +1,12 @@
 """Compiles the simulator's way of a request to machine code, beside the sources, and checks it.
 
-    python benchmarks/compiled.py [--out build/compiled] [--rounds N] [--no-check]
-    PYTHONPATH=build/compiled zerolayer run migration-2023q3 -o out/run
+    python -m zerolayer.compiled [--out build/compiled] [--rounds N] [--no-check]
+    PYTHONPATH=build/compiled zerolayer bench sim
 
 The modules are compiled as they stand, by mypyc, which comes with mypy (the ``dev`` extra); a C
-compiler is needed. The sources are copied first, so that what is worked on stays interpreted. The
-check runs fixed shapes in both and compares every number of every table: they must be equal.
+compiler is needed. The packages are copied first, so that what is worked on stays interpreted, and
+the copy does not follow it: compile anew after a change. The check runs fixed shapes in both and
+compares every number of every table: they must be equal.
 """
 
 import argparse
@@ -16,18 +17,20 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+_HELP = "Compile the simulator into a folder of its own, and check it against the sources."
+ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (
     "dispatch", "kernels", "live", "reports", "scenarios", "sim", "traces", "zerolayer",
 )  # fmt: skip
 MODULES = (
-    "dispatch/books", "dispatch/choice", "dispatch/decision", "dispatch/dispatcher",
-    "dispatch/fleet", "dispatch/graph", "dispatch/journal", "dispatch/keyed", "dispatch/line",
-    "dispatch/observed", "dispatch/policies/least_requests", "dispatch/policies/topology",
-    "dispatch/ranks", "dispatch/record", "dispatch/request", "dispatch/signals", "sim/batch",
-    "sim/call", "sim/channel", "sim/clock", "sim/doors", "sim/ends", "sim/engine", "sim/feed",
-    "sim/memory", "sim/pace", "sim/prefixes", "sim/rates", "sim/recall", "sim/sequence",
-    "sim/series", "sim/sharing", "sim/telemetry", "sim/watch", "sim/world",
+    "dispatch/books", "dispatch/choice", "dispatch/decision", "dispatch/device",
+    "dispatch/dispatcher", "dispatch/fleet", "dispatch/graph", "dispatch/journal", "dispatch/keyed",
+    "dispatch/line", "dispatch/observed", "dispatch/policies/least_requests",
+    "dispatch/policies/topology", "dispatch/ranks", "dispatch/record", "dispatch/request",
+    "dispatch/signals", "sim/batch", "sim/call", "sim/channel", "sim/clock", "sim/doors",
+    "sim/ends", "sim/engine", "sim/feed", "sim/memory", "sim/pace", "sim/prefixes", "sim/rates",
+    "sim/recall", "sim/sequence", "sim/series", "sim/sharing", "sim/telemetry", "sim/watch",
+    "sim/world",
 )  # fmt: skip
 _BUILD = """
 import sys
@@ -83,7 +86,8 @@ def build(out: Path) -> None:
     out.mkdir(parents=True)
     for name in PACKAGES:
         shutil.copytree(ROOT / name, out / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", out)
+    if (ROOT / "pyproject.toml").is_file():  # how mypy is to read the sources; an install has none
+        shutil.copy(ROOT / "pyproject.toml", out)
     files = [f"{module}.py" for module in MODULES]
     command = [sys.executable, "-c", _BUILD, "build_ext", "--inplace", *files]
     done = subprocess.run(command, cwd=out, capture_output=True, text=True, check=False)
@@ -131,8 +135,8 @@ def _stop(text: str) -> None:
 
 def main() -> None:
     """Compile, then check."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=ROOT / "build" / "compiled")
+    parser = argparse.ArgumentParser(prog="python -m zerolayer.compiled", description=_HELP)
+    parser.add_argument("--out", type=Path, default=Path("build/compiled"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--no-check", action="store_true", help="only compile")
     parser.add_argument("--no-build", action="store_true", help="only check what is there")
