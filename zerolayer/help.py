@@ -37,9 +37,15 @@ class Formatter(PlainFormatter):
     ) -> None:
         """Print what the verb does."""
         if text := _plain(description, keep_lines=True):
-            lines = [textwrap.fill(line, console.width) for line in text.splitlines()]
-            console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+            paragraphs = [_wrapped(part, console.width) for part in text.split("\n\n")]
+            console.print("\n\n".join(paragraphs), highlight=False, markup=False, soft_wrap=True)
             console.print()
+
+
+def _wrapped(paragraph: str, width: int) -> str:
+    """Return a paragraph as it stands where it fits, else wrapped anew."""
+    fits = all(len(line) <= width for line in paragraph.splitlines())
+    return paragraph if fits else textwrap.fill(" ".join(paragraph.split()), width)
 
 
 def _facts(entry: "HelpEntry") -> list[str]:

@@ -131,6 +131,7 @@ def validate(
     if not (folder / f"{name}.door.json").is_file():
         raise InputError.at("--hardware", f"{folder} holds no {name}", "run `live calibrate` first")
     one = config.model_copy(update={"devices": config.devices[:1]})
+    same_model(folder / "models" / f"{name}.toml", shape_of(one.model.name))
     trace = _trace(trace_name, format, limit, shape_of(one.model.name))
     with TemporaryDirectory() as temporary:
         tape = Path(temporary) / "tape.json"
@@ -142,7 +143,7 @@ def validate(
         from zerolayer.live_plot import draw
 
         draw([_times(frame) for frame in live], _times(simulated), output)
-    judged = [row for row in rows if row["bar"] == row["bar"]]
+    judged = [row for row in rows if row["bar"] is not None]
     holds = all(row["holds"] for row in judged) and placement["share"] == 1.0
     steady = all(row["between_repeats"] <= _STEADY for row in judged)
     return {
@@ -152,6 +153,22 @@ def validate(
         "steady": steady,
         "requests": len(trace),
     }
+
+
+def same_model(path: Path, served: LlamaShape) -> None:
+    """Refuse a folder that was calibrated with a model of another shape than the one served."""
+    from dispatch.hardware import model
+
+    measured = model(str(path))
+    keys = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "context_tokens")
+    for key in keys:
+        if getattr(measured, key) != getattr(served, key):
+            raise InputError.at(
+                "--hardware",
+                f"{path} was measured with {key} = {getattr(measured, key)}; "
+                f"--model {served.name} has {getattr(served, key)}",
+                "give the --model it was calibrated with, or run `live calibrate` with this one",
+            )
 
 
 def _trace(name: str | None, format: str | None, limit: int, shape: LlamaShape) -> Trace:
@@ -210,7 +227,7 @@ def compare(live: list[dict[str, Any]], simulated: dict[str, Any]) -> list[dict[
             modelled = float(np.quantile(simulated_times, quantile))
             error = modelled / mean - 1.0
             allowed = _ALLOWED.get(quantile)
-            bar = max(allowed, 2 * between) if allowed is not None else float("nan")
+            bar = max(allowed, 2 * between) if allowed is not None else None
             rows.append(
                 {
                     "metric": metric,
@@ -220,7 +237,7 @@ def compare(live: list[dict[str, Any]], simulated: dict[str, Any]) -> list[dict[
                     "error": error,
                     "between_repeats": between,
                     "bar": bar,
-                    "holds": True if allowed is None else abs(error) <= bar,
+                    "holds": None if bar is None else abs(error) <= bar,
                 }
             )
     return rows

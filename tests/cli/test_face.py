@@ -94,3 +94,10 @@ def test_help_fits_80_columns_and_hangs_its_second_lines(
     said = run(capsys, "gate", "--help")[1]
     assert max(map(len, said.splitlines())) <= 80
     assert "HEAD is measured. Default:\n      the main branch.\n" in said
+
+
+def test_a_description_longer_than_the_screen_is_wrapped_without_the_breaks_of_its_source(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = run(capsys, "live", "validate", "--help")[1]
+    assert "between two live\nrepeats) and p99 within 25 % likewise" in said

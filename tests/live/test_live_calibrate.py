@@ -17,10 +17,10 @@ from dispatch.request import Request
 from live.calibrate import StepLine, calibration_trace, fit, nonnegative, write
 from live.config import LiveConfig
 from live.load import parse_config, read_config, slices
-from live.shapes import PRESETS
+from live.shapes import PRESETS, shape_of
 from live.tape import Tape, agreement
 from zerolayer.live_check import verdict
-from zerolayer.live_worlds import compare, simulated_setup
+from zerolayer.live_worlds import compare, same_model, simulated_setup
 
 LINE = StepLine(400e-6, 30e-6, 9e-6, 4e-9, 50e-9, 500, 0.0)
 
@@ -158,10 +158,18 @@ def test_a_simulation_may_miss_by_the_share_or_twice_the_repeats() -> None:
     runs = [{"ttft": np.full(50, 1.0)}, {"ttft": np.full(50, 1.0)}]
     near = compare(runs, {"ttft": np.full(50, 1.09)})
     far = compare(runs, {"ttft": np.full(50, 1.3)})
-    assert all(row["holds"] for row in near)
-    assert [row["holds"] for row in far] == [False, True, False]  # p90 is shown, not judged
+    assert [row["holds"] for row in near] == [True, None, True]
+    assert [row["holds"] for row in far] == [False, None, False]  # p90 is shown, not judged
     unsteady = [{"ttft": np.full(50, 1.0)}, {"ttft": np.full(50, 1.2)}]
     assert compare(unsteady, {"ttft": np.full(50, 1.2)})[0]["holds"]
+
+
+def test_a_folder_that_was_calibrated_with_another_model_is_refused(tmp_path: Path) -> None:
+    line = StepLine(1e-3, 1e-5, 1e-6, 1e-9, 1e-9, 10, 0.0)
+    write(tmp_path, "one", shape_of("tiny"), line, 1 << 30, "here")
+    same_model(tmp_path / "models" / "one.toml", shape_of("tiny"))
+    with pytest.raises(InputError, match=r"was measured with .*; --model small has"):
+        same_model(tmp_path / "models" / "one.toml", shape_of("small"))
 
 
 def test_a_set_up_is_read_with_every_problem_at_once(tmp_path: Path) -> None:
