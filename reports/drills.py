@@ -197,7 +197,7 @@ def section(run: Run, drills: tuple[Drill, ...], rule: Rollback | None) -> Secti
             for d in drills
         ]
         head = (
-            "Fault", "arm", "at", "missed, 5 min before", "during", "5 min after",
+            "Fault", "arm", "at", "missed before", "during", "after",
             "seen after", "over after",
         )  # fmt: skip
         made.add(Table("Faults, means over replicates", head, rows, frozenset({0, 1})))
@@ -206,7 +206,8 @@ def section(run: Run, drills: tuple[Drill, ...], rule: Rollback | None) -> Secti
             made.add(Paragraph(f"Not drilled: {name}: {skipped['why']}.", "note"))
         made.add(
             Paragraph(
-                "Missed: share of servable requests that failed or missed an SLO. Seen after: the "
+                "Missed: share of servable requests that failed or missed an SLO; before, after: "
+                "in 5 min at most on either side of the fault. Seen after: the "
                 "last placement on the faulty device. Over after: the missed share, in windows of "
                 f"{WINDOW_S:g} s, is back at its level before (three standard errors) for three "
                 "windows.",
