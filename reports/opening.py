@@ -41,6 +41,8 @@ def headline(run: Run, verdict: Verdict, alone: Verdict | None = None) -> str:
     *alone* is the verdict on deleting the layer and nothing else, where an arm does that: what
     holds of the whole must not be credited to the deletion.
     """
+    if run.baseline == run.candidate:
+        return f"Only {run.candidate} was run, so nothing is compared: not enough evidence."
     kinds = [
         section_of(arm_config(run, a), "door").get("kind") for a in (run.baseline, run.candidate)
     ]

@@ -78,6 +78,13 @@ def test_without_an_arm_of_the_layer_alone_the_headline_names_all_that_changes(
     assert told == "Deleting the routing layer, with new placement, is safe on this evidence."
 
 
+def test_the_headline_of_one_arm_alone_replaces_nothing(tmp_path: Path) -> None:
+    manifest = sj.write(tmp_path, (CLEAN,), **{"n": 1500, **LOOSE})
+    banner = evidence.compose(evidence.analyse(tmp_path, manifest)).sections[0].blocks[0]
+    told = banner.headline  # type: ignore[union-attr]
+    assert told == "Only legacy was run, so nothing is compared: not enough evidence."
+
+
 def test_one_replicate_decides_nothing(tmp_path: Path) -> None:
     assert verdict(tmp_path, CLEAN, SLOWER, replicates=1).exit_code == 3
 
